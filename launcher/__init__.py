@@ -1,0 +1,1 @@
+"""The launcher: decide how many workers, train, stay in the budget, explain."""

@@ -1,0 +1,72 @@
+"""Every error the launcher raises on purpose.
+
+LauncherError                exit code
+├── UsageError               2   the request itself is wrong
+│   ├── ScriptError          2   the script cannot be trained as it is
+│   └── RecordError          2   a run record is missing or damaged
+├── ScriptFailedError        1   the user's script raised; carries its traceback
+├── TrainingFailedError      1   training could not go on (workers died, stuck)
+├── BudgetTooSmallError      3   no plan fits the budget or the deadline
+└── ClusterError             4   the cluster is unreachable or not fit
+    └── StorageError         4   storage cannot be written or read
+"""
+
+
+class LauncherError(Exception):
+    """Base: what happened, with the values, then what to do."""
+
+    exit_code = 1
+
+
+class UsageError(LauncherError):
+    """The request cannot be carried out as it was made."""
+
+    exit_code = 2
+
+
+class ScriptError(UsageError):
+    """The script cannot be trained as it is; raised before money is spent."""
+
+
+class RecordError(UsageError):
+    """A run record is missing, damaged, or belongs to someone else."""
+
+
+class ScriptFailedError(LauncherError):
+    """The user's script raised an exception, on a given rank.
+
+    Args:
+        rank: the worker on which it happened.
+        traceback: the text to show, with the user's frames only.
+    """
+
+    exit_code = 1
+
+    def __init__(self, rank: int, traceback: str) -> None:
+        super().__init__(rank, traceback)
+        self.rank, self.traceback = rank, traceback
+
+    def __str__(self) -> str:
+        return self.traceback
+
+
+class TrainingFailedError(LauncherError):
+    """Training could not go on: workers died, or no step was made for too long."""
+
+    exit_code = 1
+
+
+class BudgetTooSmallError(LauncherError):
+    """No plan fits the budget or the deadline."""
+
+    exit_code = 3
+
+
+class ClusterError(LauncherError):
+    """The cluster cannot be reached, or is not fit to train."""
+
+    exit_code = 4
+
+
+class StorageError(ClusterError):
+    """Storage cannot be written or read."""

@@ -1,0 +1,1 @@
+"""The recommender: pure functions from what was measured to a plan."""

@@ -1,0 +1,242 @@
+"""The values that the launcher's stages hand to each other and that a run record holds.
+
+Everything here is frozen and free of effects; field names are the keys of a run record.
+Times are seconds, sizes bytes, money US dollars.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Strategy = Literal["allreduce"]
+Objective = Literal["time", "cost"]
+PriceSource = Literal["label", "table", "option", "assumed", "own machine"]
+Exactness = Literal["exact", "statistical"]
+Framework = Literal["keras", "tf_keras"]
+Basis = Literal["measured", "predicted", "assumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with the bounds of its 90 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine in the Ray cluster.
+
+    `kind` groups machines that compute alike (instance type, or CPUs and GPUs); `cpus` and
+    `gpus` are what is free for training.
+    """
+
+    id: str
+    ip: str
+    cpus: float
+    gpus: float
+    instance_type: str | None
+    price_usd_per_h: float
+    price_source: PriceSource
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed pair of nodes as probed; `src == dst` is a node's loopback.
+
+    `None` means "not known": the node did not answer within the probe's deadline.
+    `loss` is the fraction of messages lost, in [0, 1].
+    """
+
+    src: str
+    dst: str
+    path: str
+    rtt_s: float | None
+    jitter_s: float | None
+    loss: float | None
+    bandwidth_bytes_per_s: float | None
+    basis: Basis = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The network map: one link per directed pair of nodes (and per path)."""
+
+    links: tuple[Link, ...]
+    probed_at: str
+    took_s: float
+    silent: tuple[str, ...] = ()
+
+    def link(self, src: str, dst: str) -> Link | None:
+        """The link with the highest bandwidth from `src` to `dst`, or None if not probed."""
+        found = [link for link in self.links if link.src == src and link.dst == dst]
+        return max(found, key=lambda link: link.bandwidth_bytes_per_s or 0.0, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One `fit` call: steps per epoch at the script's global batch, and declared epochs.
+
+    `validation_steps` is the number of evaluation batches after each epoch.
+    `epochs` is an upper bound when the script stops early (`early_stopping`).
+    """
+
+    global_batch: int
+    steps: int
+    epochs: int
+    validation_steps: int = 0
+    early_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KindSpeed:
+    """Step time c0_s + c1_s · (rows of the step) of one worker, on a kind of node.
+
+    `cpus` is the number of CPUs the worker held when measured.
+    """
+
+    kind: str
+    c0_s: float
+    c1_s: float
+    cpus: float
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the profiler learned of a script.
+
+    `setup_s` is the time from the script's first line to its first training step (data,
+    model, tracing). `max_workers` is what the data can feed, with `max_workers_reason`.
+    `rounding` names why the curve is only statistically the same ("dropout", …), if it is.
+    """
+
+    fingerprint: str
+    framework: Framework
+    exactness: Exactness
+    n_params: int
+    payload_bytes: int
+    n_tensors: int
+    fits: tuple[Fit, ...]
+    node_kinds: tuple[KindSpeed, ...]
+    setup_s: float
+    max_workers: int | None = None
+    max_workers_reason: str | None = None
+    rounding: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What each worker of a plan holds."""
+
+    cpus_per_worker: float
+    gpus_per_worker: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Workers, their nodes in rank (and ring) order, and the way gradients are exchanged.
+
+    A node id that occurs k times holds k workers. Workers of one node are neighbours.
+    """
+
+    n_workers: int
+    nodes: tuple[str, ...]
+    strategy: Strategy
+    options: PlanOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a plan's remaining work is expected to take."""
+
+    step_s: Interval
+    time_s: Interval
+    cost_usd: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan, its prediction, and the probability that it keeps budget and deadline."""
+
+    plan: Plan
+    prediction: Prediction
+    p_fits: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the request allows. None means no limit (or: choose freely)."""
+
+    budget_usd: float | None = None
+    deadline_s: float | None = None
+    objective: Objective = "time"
+    workers: int | None = None
+    max_workers: int | None = None
+    strategy: Strategy | None = None
+    cpus_per_worker: float | None = None
+    gpus_per_worker: float | None = None
+    explore: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Training still to do: `steps` of `global_batch` rows, over `epochs` (maybe partial)."""
+
+    steps: int
+    epochs: float
+    global_batch: int
+    validation_steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything a decision rests on, besides experience."""
+
+    nodes: tuple[Node, ...]
+    network: Network | None
+    workload: Workload
+    work: Work
+    limits: Limits
+    spent_usd: float = 0.0
+    spent_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """One measured segment of a past run, as the policy learns from it."""
+
+    run: str
+    nodes: tuple[Node, ...]
+    network: Network | None
+    workload: Workload
+    plan: Plan
+    global_batch: int
+    steps: int
+    step_s: float
+    startup_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Candidates, the chosen plan, and the reason in one line.
+
+    `p_fits` is the probability that the chosen plan keeps budget and deadline.
+    """
+
+    at_step: int
+    reason: str
+    policy: str
+    seed: int
+    history: tuple[str, ...]
+    chosen: Plan
+    candidates: tuple[Candidate, ...]
+    p_fits: float
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def candidate(self) -> Candidate:
+        """The chosen plan's candidate."""
+        return next(c for c in self.candidates if c.plan == self.chosen)
