@@ -1,0 +1,107 @@
+"""What an hour of a node costs, and where that number comes from."""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from launcher.errors import ClusterError
+from policies.schema import PriceSource
+
+PRICE_LABEL = "launch/price-usd-per-hour"
+
+# Public on-demand list prices of Linux machines: AWS us-east-1, GCP us-central1, Azure East US.
+# Region, discounts and spot markets change them; a label on the node always wins.
+TABLE_DATE = "2025-06"
+
+# For a cloud machine that the table lacks. Near the upper end of the table per vCPU (c5, m5 and
+# n2: 0.042 to 0.050), and between one T4 (0.3) and one A100 (3.4) per GPU: rather too dear than
+# too cheap, because a budget must hold.
+ASSUMED_USD_PER_CPU_H = 0.05
+ASSUMED_USD_PER_GPU_H = 3.0
+
+# Labels that only a provider's machine carries.
+_CLOUD_LABELS = (
+    "ray.io/availability-region",
+    "ray.io/availability-zone",
+    "ray.io/market-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What decides a node's price; `cpus` and `gpus` are all that it has, free or not."""
+
+    name: str
+    cpus: float
+    gpus: float
+    labels: Mapping[str, str]
+    instance_type: str | None = None
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per hour, with the source that a user is shown."""
+
+    usd_per_h: float
+    source: PriceSource
+
+
+def price_of(machine: Machine, option_usd_per_h: float | None = None) -> Price:
+    """The price of a machine: `--price`, its label, the table, an assumption, or $0 if own.
+
+    Args:
+        machine: the node; `own` says that it is known to be the user's (an embedded Ray).
+        option_usd_per_h: the explicit `--price`, which overrides every label.
+
+    Raises:
+        ClusterError: the node's price label isn't a non-negative number.
+    """
+    if option_usd_per_h is not None:
+        return Price(option_usd_per_h, "option")
+    if PRICE_LABEL in machine.labels:
+        return Price(_label_usd_per_h(machine), "label")
+    listed = table_usd_per_h().get((machine.instance_type or "").lower())
+    if listed is not None:
+        return Price(listed, "table")
+    if machine.own or not is_cloud(machine):
+        return Price(0.0, "own machine")
+    return Price(assumed_usd_per_h(machine.cpus, machine.gpus), "assumed")
+
+
+def is_cloud(machine: Machine) -> bool:
+    """Whether something says that a provider bills for this machine."""
+    return machine.instance_type is not None or any(k in machine.labels for k in _CLOUD_LABELS)
+
+
+def assumed_usd_per_h(cpus: float, gpus: float) -> float:
+    """The assumed price of a machine that no label and no table names, in dollars per hour."""
+    return cpus * ASSUMED_USD_PER_CPU_H + gpus * ASSUMED_USD_PER_GPU_H
+
+
+@cache
+def table_usd_per_h() -> dict[str, float]:
+    """On-demand dollars per hour by instance type in lower case, as of `TABLE_DATE`."""
+    with (files("launcher") / "prices.csv").open(encoding="utf-8") as lines:
+        return {
+            row["instance_type"].lower(): float(row["usd_per_h"]) for row in csv.DictReader(lines)
+        }
+
+
+def _label_usd_per_h(machine: Machine) -> float:
+    text = machine.labels[PRICE_LABEL]
+    try:
+        usd_per_h = float(text)
+    except ValueError:
+        usd_per_h = math.nan
+    if not math.isfinite(usd_per_h) or usd_per_h < 0:
+        raise ClusterError(
+            f'Node {machine.name} has the label {PRICE_LABEL}="{text}", which is not a price. '
+            'Give dollars per hour as a plain number, such as "0.34".'
+        )
+    return usd_per_h
