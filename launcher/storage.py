@@ -1,0 +1,291 @@
+"""Files on any pyarrow filesystem: a local folder, NFS, S3 or GCS, by path or URI.
+
+A local write is atomic and survives a crash (temporary file, fsync, rename); object stores
+replace an object atomically by themselves.
+"""
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from launcher.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A folder on some filesystem; every path below is relative to it.
+
+    Attributes:
+        uri: as the user named it, for messages, records and `Storage.open`.
+        root: the folder's path on the filesystem.
+        filesystem: a `pyarrow.fs.FileSystem`, or None for the local one.
+    """
+
+    uri: str
+    root: str
+    filesystem: Any = None
+
+    @classmethod
+    def open(cls, uri: str) -> "Storage":
+        """Open storage by path or URI, such as `s3://bucket/launch?endpoint_override=host:9000`.
+
+        Raises:
+            StorageError: the URI is not one that pyarrow understands.
+        """
+        if "://" not in uri:
+            return cls(uri=uri, root=os.path.abspath(uri))  # noqa: PTH100 - keeps symlinks
+        if uri.startswith("file://"):
+            return cls(uri=uri, root=unquote(urlsplit(uri).path))
+        from pyarrow import fs
+
+        with _errors(f"Storage {_public(uri)} cannot be opened"):
+            filesystem, root = fs.FileSystem.from_uri(uri)
+        return cls(uri=uri, root=root, filesystem=filesystem)
+
+    @property
+    def public_uri(self) -> str:
+        """The URI without a user name and password, as records and messages may hold it."""
+        return _public(self.uri)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a folder of this machine (perhaps a shared one)."""
+        return self.filesystem is None
+
+    def path(self, name: str = "") -> str:
+        """The full path of a file, for people and for other programs."""
+        if self.is_local:
+            return str(Path(self.root) / name)
+        scheme = self.uri.split("://", 1)[0]
+        return f"{scheme}://{self._at(name)}"
+
+    def folder(self, name: str) -> "Storage":
+        """The storage of a folder below this one."""
+        if "?" in self.uri:
+            base, _, query = self.uri.partition("?")
+            uri = f"{base.rstrip('/')}/{name}?{query}"
+        else:
+            uri = f"{self.uri.rstrip('/')}/{name}"
+        return Storage(uri=uri, root=self._at(name), filesystem=self.filesystem)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file or folder of that name."""
+        with _errors(f"{self.path(name)} cannot be looked up"):
+            if self.is_local:
+                return Path(self._at(name)).exists()
+            found = self.filesystem.get_file_info(self._at(name))
+            return bool(found.type.name != "NotFound")
+
+    def read(self, name: str) -> bytes:
+        """A file's content.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            StorageError: it cannot be read.
+        """
+        if not self.exists(name):
+            raise FileNotFoundError(self.path(name))
+        with _errors(f"{self.path(name)} cannot be read"):
+            if self.is_local:
+                return Path(self._at(name)).read_bytes()
+            with self.filesystem.open_input_stream(self._at(name)) as stream:
+                return bytes(stream.read())
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file so that a reader sees the old content or the new, never a part."""
+        with _errors(f"{self.path(name)} cannot be written"):
+            if self.is_local:
+                _write_local(Path(self._at(name)), content)
+                return
+            self._make_parent(name)
+            with self.filesystem.open_output_stream(self._at(name)) as stream:
+                stream.write(content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file that must not exist yet; False if it does.
+
+        Of two callers at the same moment exactly one gets True on a local filesystem. Object
+        stores have no such call in pyarrow: there the file is written, read back, and belongs
+        to whoever's content it holds.
+        """
+        with _errors(f"{self.path(name)} cannot be written"):
+            if self.is_local:
+                return _create_local(Path(self._at(name)), content)
+        if self.exists(name):
+            return False
+        self.write(name, content)
+        return self.read(name) == content
+
+    def delete(self, name: str) -> None:
+        """Delete a file or a folder with all it holds; nothing happens if there is none."""
+        with _errors(f"{self.path(name)} cannot be deleted"):
+            if not self.exists(name):
+                return
+            if self.is_local:
+                _delete_local(Path(self._at(name)))
+            elif self.filesystem.get_file_info(self._at(name)).type.name == "Directory":
+                self.filesystem.delete_dir(self._at(name))
+            else:
+                self.filesystem.delete_file(self._at(name))
+
+    def list(self, name: str = "") -> tuple[str, ...]:
+        """Names of the files and folders directly in a folder, sorted; none if it is missing."""
+        with _errors(f"{self.path(name)} cannot be listed"):
+            if self.is_local:
+                folder = Path(self._at(name))
+                return tuple(sorted(p.name for p in folder.iterdir())) if folder.is_dir() else ()
+            found = self.filesystem.get_file_info(self._select(name, recursive=False))
+            return tuple(sorted(info.base_name for info in found))
+
+    def files(self, name: str = "") -> tuple[str, ...]:
+        """Relative paths of all files in a folder and the folders in it, sorted."""
+        with _errors(f"{self.path(name)} cannot be listed"):
+            if self.is_local:
+                folder = Path(self._at(name))
+                return tuple(
+                    sorted(
+                        p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()
+                    )
+                )
+            found = self.filesystem.get_file_info(self._select(name, recursive=True))
+            base = self._at(name)
+            return tuple(
+                sorted(
+                    PurePosixPath(info.path).relative_to(base).as_posix()
+                    for info in found
+                    if info.is_file
+                )
+            )
+
+    def upload(self, source: Path, name: str) -> None:
+        """Copy a local file, or a folder with all its files, to storage."""
+        if source.is_file():
+            self.write_file(source, name)
+            return
+        for path in sorted(p for p in source.rglob("*") if p.is_file()):
+            self.write_file(path, f"{name}/{path.relative_to(source).as_posix()}")
+
+    def download(self, name: str, target: Path) -> None:
+        """Copy a stored file, or a folder with all its files, to a local path."""
+        files = self.files(name)
+        if not files and self.exists(name):
+            self._read_file(name, target)
+        for file in files:
+            self._read_file(f"{name}/{file}", target / file)
+
+    def write_file(self, source: Path, name: str) -> None:
+        """Copy one local file to storage without holding it in memory."""
+        with _errors(f"{self.path(name)} cannot be written"):
+            if self.is_local:
+                target = Path(self._at(name))
+                with _replacing(target) as stream, source.open("rb") as origin:
+                    shutil.copyfileobj(origin, stream)
+                return
+            self._make_parent(name)
+            with (
+                source.open("rb") as origin,
+                self.filesystem.open_output_stream(self._at(name)) as stream,
+            ):
+                shutil.copyfileobj(origin, stream, 2**20)
+
+    def check_writable(self) -> None:
+        """Write and delete a small file.
+
+        Raises:
+            StorageError: that failed; the message says why.
+        """
+        name = f".launch-write-check-{os.getpid()}"
+        self.write(name, b"")
+        self.delete(name)
+
+    def _read_file(self, name: str, target: Path) -> None:
+        with _errors(f"{self.path(name)} cannot be read"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if self.is_local:
+                shutil.copyfile(self._at(name), target)
+                return
+            with (
+                self.filesystem.open_input_stream(self._at(name)) as origin,
+                target.open("wb") as stream,
+            ):
+                shutil.copyfileobj(origin, stream, 2**20)
+
+    def _at(self, name: str) -> str:
+        return f"{self.root.rstrip('/')}/{name}".rstrip("/") if name else self.root
+
+    def _select(self, name: str, *, recursive: bool) -> Any:
+        from pyarrow import fs
+
+        return fs.FileSelector(self._at(name), recursive=recursive, allow_not_found=True)
+
+    def _make_parent(self, name: str) -> None:
+        parent = PurePosixPath(self._at(name)).parent
+        self.filesystem.create_dir(str(parent), recursive=True)
+
+
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    """Turn what a filesystem raises into one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # pyarrow's errors are children of these two
+        reason = _reason(error)
+        raise StorageError(f"{what}: {reason}. Check the path and your rights to it.") from error
+
+
+def _reason(error: Exception) -> str:
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    line = " ".join(text.split())
+    return (line if len(line) <= 300 else f"{line[:299]}…").rstrip(". ")
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Any]:
+    """A stream whose content becomes the target file when all of it is on the disk."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f".{target.name[:40]}-{uuid.uuid4().hex}.part"
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write_local(target: Path, content: bytes) -> None:
+    with _replacing(target) as stream:
+        stream.write(content)
+
+
+def _create_local(target: Path, content: bytes) -> bool:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with target.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError:
+        if target.is_file():
+            return False
+        raise
+    return True
+
+
+def _delete_local(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _public(uri: str) -> str:
+    """A URI without the user name and password that it may carry."""
+    return re.sub(r"(?<=://)[^/@]*@", "", uri)

@@ -1,0 +1,174 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher import quantities as q
+from launcher.config import Environment, Flags, Request, make_request, make_storage
+from launcher.errors import UsageError
+
+HOME = Path("/home/ada")
+
+
+def environment(**variables: str) -> Environment:
+    return Environment.read({"HOME": str(HOME), **variables}, cwd=Path("/work"))
+
+
+def request(flags: Flags | None = None, **variables: str) -> Request:
+    return make_request(
+        "train.py", (), flags or Flags(), environment(**variables), draw_seed=lambda: 7
+    )
+
+
+@pytest.mark.parametrize("text", ["5", "$5", "5usd", "5 USD", "$ 5", "5$", "5.00", " 5 "])
+def test_a_budget_is_dollars_however_written(text: str) -> None:
+    assert request(Flags(budget=text)).budget_usd == 5.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0", "--budget is 0, and a run needs more than"),
+        ("-3", "--budget is -3"),
+        ("abc", "--budget 'abc' is not an amount"),
+        ("", "--budget '' is not an amount"),
+        ("nan", "not an amount"),
+        ("inf", "not an amount"),
+        ("1e999", "not an amount"),
+        ("5 EUR", "not an amount"),
+        ("1e9", "is that a typo"),
+    ],
+)
+def test_a_senseless_budget_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        request(Flags(budget=text))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("2d", 172_800), ("45", 45), ("1.5h", 5400)],
+)
+def test_a_deadline_is_a_time_span(text: str, seconds: float) -> None:
+    assert request(Flags(deadline=text)).deadline_s == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-5m", "m30", "1h1h", "", "nan", "3w"])
+def test_a_senseless_deadline_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time span"):
+        request(Flags(deadline=text))
+
+
+def test_a_deadline_over_a_year_is_a_typo() -> None:
+    with pytest.raises(UsageError, match="over a year"):
+        request(Flags(deadline="1000d"))
+
+
+def test_workers_are_auto_or_a_count() -> None:
+    assert request(Flags(workers="auto")).workers is None
+    assert request(Flags(workers="3")).workers == 3
+    assert request().workers is None
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
+def test_senseless_workers_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--workers .* is not a number of workers"):
+        request(Flags(workers=text))
+    with pytest.raises(UsageError, match=r"--max-workers .* is not a number of workers"):
+        request(Flags(max_workers=text))
+
+
+def test_more_workers_than_the_maximum_are_refused() -> None:
+    with pytest.raises(UsageError, match="--workers 4 is more than --max-workers 2"):
+        request(Flags(workers="4", max_workers="2"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (Flags(workers="1000000"), "is that a typo"),
+        (Flags(objective="speed"), "Choose time or cost"),
+        (Flags(strategy="direct"), "Choose auto or allreduce"),
+        (Flags(cpus_per_worker="0"), "must be a number above 0"),
+        (Flags(gpus_per_worker="-1"), "0 or more"),
+        (Flags(price="-1"), "is not a price"),
+        (Flags(explore="120%"), "not a share"),
+        (Flags(seed="-1"), "is not a seed"),
+        (Flags(name="../x"), "cannot be a run's name"),
+        (Flags(max_folder="many"), "is not a size"),
+        (Flags(address=" "), "--address is empty"),
+        (Flags(storage=""), "--storage is empty"),
+    ],
+)
+def test_each_senseless_option_names_itself_and_the_remedy(flags: Flags, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        request(flags)
+
+
+def test_flags_win_over_variables_and_variables_over_defaults() -> None:
+    assert request(LAUNCH_BUDGET="3").budget_usd == 3
+    assert request(Flags(budget="4"), LAUNCH_BUDGET="3").budget_usd == 4
+    assert request().budget_usd is None
+    assert request(LAUNCH_YES="1").yes
+    assert not request(Flags(yes=False), LAUNCH_YES="1").yes
+
+
+def test_a_senseless_variable_is_named() -> None:
+    with pytest.raises(UsageError, match="LAUNCH_BUDGET 'abc'"):
+        request(LAUNCH_BUDGET="abc")
+    with pytest.raises(UsageError, match="LAUNCH_YES is 'maybe'"):
+        request(LAUNCH_YES="maybe")
+    with pytest.raises(UsageError, match="Did you mean LAUNCH_BUDGET"):
+        request(LAUNCH_BUGDET="5")
+
+
+def test_a_foreign_launch_variable_is_left_alone() -> None:
+    assert request(LAUNCH_DARKLY_KEY="x").budget_usd is None
+
+
+def test_a_tf_config_that_is_already_set_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"TF_CONFIG is already set .*unset TF_CONFIG"):
+        request(TF_CONFIG='{"cluster": {}}')
+
+
+def test_another_backend_of_keras_is_refused() -> None:
+    with pytest.raises(UsageError, match="KERAS_BACKEND is 'jax'"):
+        request(KERAS_BACKEND="jax")
+    assert request(KERAS_BACKEND="tensorflow").script == Path("/work/train.py")
+
+
+def test_paths_are_absolute_and_home_is_expanded() -> None:
+    env = environment()
+    assert make_storage(None, env) == "/home/ada/launch"
+    assert make_storage("~/x", env) == "/home/ada/x"
+    assert make_storage("out", env) == "/work/out"
+    assert make_storage("s3://bucket/launch/", env) == "s3://bucket/launch"
+    assert make_storage(None, environment(LAUNCH_STORAGE="/data")) == "/data"
+
+
+def test_a_seed_is_drawn_only_when_none_is_given() -> None:
+    assert request().seed == 7
+    assert request(Flags(seed="0")).seed == 0
+
+
+def test_the_environment_shows_what_the_rest_needs() -> None:
+    env = environment(RAY_ADDRESS="a:1", TF_USE_LEGACY_KERAS="True", PYTHONDONTWRITEBYTECODE="1")
+    assert env.ray_address == "a:1"
+    assert env.tf_use_legacy_keras
+    assert env.no_byte_code
+    assert env.state_dir == HOME / ".launch"
+
+
+@given(st.floats(min_value=0.01, max_value=1e6))
+def test_any_sensible_amount_survives_a_round_trip(amount: float) -> None:
+    assert q.parse_budget_usd(f"${amount!r}", "--budget") == amount
+
+
+@given(st.text())
+def test_a_parser_gives_a_value_or_one_line(text: str) -> None:
+    for parse in (q.parse_budget_usd, q.parse_duration_s, q.parse_auto_workers, q.parse_bytes):
+        try:
+            parse(text, "--x")
+        except UsageError as error:
+            assert "--x" in str(error)
