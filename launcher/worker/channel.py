@@ -1,0 +1,89 @@
+"""The line from rank 0 to the keeper: events go out, orders come back."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from launcher.worker.job import ORDER_NONE, Event
+
+FLUSH_S = 0.2
+
+
+class Channel:
+    """Collects events and sends them every `FLUSH_S`; hands orders to `on_order`.
+
+    Args:
+        keeper: handle of the keeper actor, or None to drop everything (ranks other than 0).
+        on_order: called from the channel's thread with each new order.
+    """
+
+    def __init__(self, keeper: Any, on_order: Callable[[int], None]) -> None:
+        self._keeper, self._on_order = keeper, on_order
+        self._events: list[Event] = []
+        self._lock, self._send_lock = threading.Lock(), threading.Lock()
+        self._closed = threading.Event()
+        self._order = ORDER_NONE
+        self._thread = threading.Thread(target=self._run, name="launch-channel", daemon=True)
+        if keeper is not None:
+            self._thread.start()
+
+    def emit(self, kind: str, **detail: Any) -> None:
+        """Queue an event."""
+        if self._keeper is None:
+            return
+        with self._lock:
+            last = self._events[-1] if self._events else None
+            if kind == "output" and last is not None and _same_stream(last, detail):
+                last.detail["text"] += detail["text"]
+            else:
+                self._events.append(Event(kind, time.time(), detail))
+
+    def text(self, stream: str, text: str) -> None:
+        """Queue a piece of the script's output."""
+        self.emit("output", stream=stream, text=text)
+
+    def call(self, method: str, *args: Any, wait: bool) -> None:
+        """Call a method of the keeper, after what was emitted before."""
+        if self._keeper is None:
+            return
+        import ray
+
+        self.flush()
+        reference = getattr(self._keeper, method).remote(*args)
+        if wait:
+            ray.get(reference)
+
+    def flush(self) -> None:
+        """Send what is queued and wait until it has arrived."""
+        import ray
+
+        if self._keeper is None:
+            return
+        with self._send_lock:  # keeps the order of events
+            with self._lock:
+                events, self._events = self._events, []
+            order = ray.get(self._keeper.tell.remote(events))
+        if order != self._order:
+            self._order = order
+            self._on_order(order)
+
+    def close(self) -> None:
+        """Send what is left and end the thread."""
+        self._closed.set()
+        if self._keeper is not None:
+            self._thread.join()
+            self.flush()
+
+    def _run(self) -> None:
+        import ray
+
+        while not self._closed.wait(FLUSH_S):
+            try:
+                self.flush()
+            except ray.exceptions.RayError:
+                return  # the keeper is gone: the driver has ended, and this process will
+
+
+def _same_stream(last: Event, detail: dict[str, Any]) -> bool:
+    return last.kind == "output" and last.detail["stream"] == detail["stream"]

@@ -1,0 +1,67 @@
+"""What the driver hands to every training process, and what comes back."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+ORDER_NONE, ORDER_CHECKPOINT, ORDER_STOP = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One segment of training, the same for all ranks.
+
+    Attributes:
+        run: the run's name.
+        archive: reference to the zipped folder of the script (bytes in Ray's object store).
+        script: path of the script inside the folder.
+        shown_root: the folder on the user's machine, for tracebacks.
+        argv0: the script as the user typed it (`sys.argv[0]`).
+        args: the script's own arguments.
+        kind: "fit" or "train_loop_per_worker".
+        frameworks: "keras", "tf_keras", or both.
+        seed: seed for Python, NumPy and Keras on every rank.
+        node_ids: node of each rank, in the plan's order.
+        threads: TensorFlow threads of one worker (0 lets TensorFlow choose).
+        checkpoint: reference to a checkpoint's bytes to resume from, or None.
+        artifacts: reference to the zipped files that rank 0 had left, or None.
+        hints: lines that name likely causes, for messages ("train.py:12: np.random.default_rng()").
+    """
+
+    run: str
+    archive: Any
+    script: str
+    shown_root: str
+    argv0: str
+    args: tuple[str, ...]
+    kind: Literal["fit", "train_loop_per_worker"]
+    frameworks: tuple[str, ...]
+    seed: int
+    node_ids: tuple[str, ...] = ()
+    threads: int = 0
+    checkpoint: Any = None
+    artifacts: Any = None
+    checkpoint_every_s: float | None = None
+    sync_batchnorm: bool = True
+    hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something a worker reports. `kind` says which fields of `detail` to expect.
+
+    output      {stream, text}
+    stage       {text}
+    progress    {fit, epoch, epochs, step, steps, loss, step_s}
+    epoch       {fit, epoch, epochs, logs, took_s}
+    steps       {fit, from_step, durations_s}
+    checkpoint  {position, path, bytes, took_s}
+    artifacts   {path, files, bytes}
+    model       {path, bytes}
+    warning     {text}
+    error       {rank, kind, text}
+    end         {how}: "done" or "stopped"
+    """
+
+    kind: str
+    at: float
+    detail: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,137 @@
+"""The training function: what one worker of a segment does, from first to last."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import LauncherError
+from launcher.worker import script, snapshot
+from launcher.worker.channel import Channel
+from launcher.worker.job import Job
+from launcher.worker.output import captured_output
+from launcher.worker.script import Stopped, UserScriptError
+
+
+class WorkerFailedError(RuntimeError):
+    """Makes Ray Train end the other workers; what happened went to the keeper before."""
+
+
+def train(config: dict[str, Any]) -> None:
+    """Run the user's script on this worker; called by Ray Train.
+
+    Args:
+        config: {"job": Job, "keeper": handle of the keeper actor}.
+    """
+    job, keeper = config["job"], config["keeper"]
+    rank, world_size = int(os.environ["LAUNCH_RANK"]), int(os.environ["LAUNCH_WORLD_SIZE"])
+    folder = Path(tempfile.mkdtemp(prefix=f"launch-{job.run}-")) / (Path(job.shown_root).name or "root")
+    channel = Channel(keeper if rank == 0 else None, lambda code: orders.append(code))
+    orders: list[int] = []
+    try:
+        _train(job, channel, folder, rank, world_size, orders)
+    except UserScriptError as error:
+        _tell_error(keeper, channel, rank, "script", error.text)
+        raise WorkerFailedError from None
+    except LauncherError as error:
+        _tell_error(keeper, channel, rank, "refused", str(error))
+        raise WorkerFailedError from None
+    finally:
+        with contextlib.suppress(Exception):  # the keeper may be gone; nothing to add then
+            channel.close()
+        shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+def _train(
+    job: Job, channel: Channel, folder: Path, rank: int, world_size: int, orders: list[int]
+) -> None:
+    import ray
+
+    channel.emit("stage", text="starting TensorFlow")
+    parallel = start_engine(job, world_size)
+    script.unpack(ray.get(job.archive), folder)
+    listing = script.listing(folder)
+    if job.artifacts is not None:
+        script.unpack(ray.get(job.artifacts), folder)
+    resume = snapshot.load(ray.get(job.checkpoint)) if job.checkpoint is not None else None
+    session = _install_session(job, parallel, channel, folder, listing, rank, resume)
+    if session is not None:
+        channel._on_order = session.order
+        for code in orders:
+            session.order(code)
+    script.seed_everything(job.seed, job.frameworks)
+    channel.emit("stage", text="running the script")
+    capture = captured_output(channel.text) if rank == 0 else contextlib.nullcontext()
+    how = "done"
+    try:
+        with capture:
+            script.run_script(job, folder)
+    except Stopped:
+        how = "stopped"
+    if session is not None and how == "done":
+        session.finish()
+    channel.emit("end", how=how)
+
+
+def start_engine(job: Job, world_size: int) -> Any:
+    """TensorFlow's threads and collectives, and Keras's corrections, before the script runs."""
+    import tensorflow as tf
+
+    from launcher.worker.data_parallel import DataParallel
+    from launcher.worker.exchange.alone import Alone
+
+    tf.get_logger().setLevel("ERROR")
+    if job.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(job.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(max(2, job.threads))
+    if job.kind != "fit":
+        return None
+    if world_size > 1:
+        from launcher.worker.exchange.collective import CollectiveExchange
+
+        exchange: Any = CollectiveExchange.from_tf_config()
+    else:
+        exchange = Alone()
+    parallel = DataParallel(exchange, sync_batchnorm=job.sync_batchnorm)
+    parallel.install(job.frameworks)
+    return parallel
+
+
+def _install_session(
+    job: Job,
+    parallel: Any,
+    channel: Channel,
+    folder: Path,
+    listing: dict[str, tuple[int, int]],
+    rank: int,
+    resume: dict[str, Any] | None,
+) -> Any:
+    if parallel is None:
+        return None
+    from launcher.worker.session import Session
+
+    session = Session(
+        parallel,
+        channel,
+        folder,
+        listing,
+        rank=rank,
+        checkpoint_every_s=job.checkpoint_every_s,
+        resume=resume,
+    )
+    session.install(job.frameworks)
+    return session
+
+
+def _tell_error(keeper: Any, channel: Channel, rank: int, kind: str, text: str) -> None:
+    import time
+
+    import ray
+
+    from launcher.worker.job import Event
+
+    with contextlib.suppress(Exception):  # keep the order of output and error where we can
+        channel.flush()
+    ray.get(keeper.tell.remote([Event("error", time.time(), {"rank": rank, "kind": kind, "text": text})]))

@@ -1,0 +1,169 @@
+"""Run the user's file as Python would, in a private copy of its folder."""
+
+import contextlib
+import inspect
+import io
+import os
+import random
+import runpy
+import sys
+import traceback
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from launcher.errors import LauncherError
+from launcher.worker.job import Job
+
+LAUNCHER_FOLDER = str(Path(__file__).resolve().parent.parent)
+
+
+class Stopped(BaseException):  # noqa: N818
+    """Ends the script at an agreed step; no further line of it runs.
+
+    A `BaseException`, so that a script's own `except Exception` does not hold it up.
+    """
+
+
+class UserScriptError(Exception):
+    """The user's script raised; carries what to show instead of a traceback of ours."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """Write the files of a zip archive into a new private folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(io.BytesIO(archive)) as bundle:
+        for info in bundle.infolist():
+            path = Path(bundle.extract(info, folder))
+            mode = info.external_attr >> 16
+            if mode and not info.is_dir():
+                path.chmod(mode & 0o777 | 0o600)
+
+
+def changed_files(folder: Path, since: dict[str, tuple[int, int]]) -> list[str]:
+    """Paths relative to `folder` of files that are new or changed since `listing`."""
+    return sorted(path for path, state in listing(folder).items() if since.get(path) != state)
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and modification time (ns) of every regular file below `folder`."""
+    found = {}
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            path = Path(root, name)
+            if path.is_file():
+                status = path.stat()
+                found[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def pack_files(folder: Path, names: list[str]) -> bytes:
+    """Zip the named files of a folder."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # a temporary file may be gone
+                bundle.write(folder / name, name)
+    return buffer.getvalue()
+
+
+def seed_everything(seed: int, frameworks: tuple[str, ...]) -> None:
+    """Give Python, NumPy, TensorFlow and Keras one seed, the same on every rank."""
+    import numpy as np
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the generator that scripts use
+    for name in frameworks:
+        module = __import__(name)
+        module.utils.set_random_seed(seed % 2**32)
+
+
+@contextlib.contextmanager
+def script_environment(job: Job, folder: Path) -> Iterator[Path]:
+    """Working directory, `sys.argv` and `sys.path` as if Python ran the script there."""
+    path = folder / job.script
+    argv, cwd, search = list(sys.argv), Path.cwd(), list(sys.path)
+    sys.argv = [job.argv0, *job.args]
+    sys.path.insert(0, str(path.parent))
+    os.chdir(folder)
+    try:
+        yield path
+    finally:
+        sys.argv, sys.path[:] = argv, search
+        os.chdir(cwd)
+
+
+def run_script(job: Job, folder: Path) -> None:
+    """Run the script to its end.
+
+    Raises:
+        UserScriptError: it raised, or left with a non-zero `sys.exit`.
+        Stopped: the launcher stopped it.
+    """
+    with script_environment(job, folder) as path:
+        try:
+            if job.kind == "fit":
+                runpy.run_path(str(path), run_name="__main__")
+            else:
+                _call_train_loop(path)
+        except SystemExit as leaving:
+            _check_exit_code(leaving, job)
+        except (Stopped, LauncherError):
+            raise
+        except BaseException as error:
+            raise UserScriptError(user_traceback(error, job, folder)) from None
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(ValueError, OSError):
+                    stream.flush()
+
+
+def _call_train_loop(path: Path) -> None:
+    """Call `train_loop_per_worker` as Ray Train would: with a config if it takes one."""
+    loop = runpy.run_path(str(path), run_name="__launch__")["train_loop_per_worker"]
+    if inspect.signature(loop).parameters:
+        loop({})
+    else:
+        loop()
+
+
+def _check_exit_code(leaving: SystemExit, job: Job) -> None:
+    if leaving.code in (None, 0):
+        return
+    if isinstance(leaving.code, int):
+        raise UserScriptError(f"{job.argv0} ended with sys.exit({leaving.code})\n") from None
+    raise UserScriptError(f"{leaving.code}\n") from None
+
+
+def user_traceback(error: BaseException, job: Job, folder: Path) -> str:
+    """The traceback as Python would print it: from the script on, without the launcher.
+
+    Paths of the private copy are shown as the user's own.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    seen: set[int] = set()
+    _trim(shown, str(folder), seen)
+    text = "".join(shown.format())
+    return text.replace(str(folder), job.shown_root)
+
+
+def _trim(shown: traceback.TracebackException, folder: str, seen: set[int]) -> None:
+    """Drop frames before the user's first one, and all of the launcher's."""
+    if id(shown) in seen:
+        return
+    seen.add(id(shown))
+    frames = [frame for frame in shown.stack if not frame.filename.startswith(LAUNCHER_FOLDER)]
+    first = next((i for i, frame in enumerate(frames) if frame.filename.startswith(folder)), None)
+    if first is not None:
+        frames = frames[first:]
+    else:
+        frames = [frame for frame in frames if "runpy" not in frame.filename]
+    shown.stack = traceback.StackSummary.from_list(frames)
+    for linked in (shown.__cause__, shown.__context__):
+        if linked is not None:
+            _trim(linked, folder, seen)

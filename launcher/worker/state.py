@@ -1,0 +1,120 @@
+"""Read and write the state of training: weights, optimizer, callbacks, random generators."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from launcher.errors import RecordError
+from launcher.worker.snapshot import is_plain
+
+# Attributes of a callback that belong to the process, not to the training.
+NOT_STATE = {"model", "_model", "params", "_params", "validation_data", "append_header"}
+# Callbacks that find their own way (their files are restored as artifacts).
+STATELESS = {"CSVLogger", "BackupAndRestore", "ProgbarLogger", "TensorBoard"}
+
+
+def model_state(model: Any) -> dict[str, Any]:
+    """Weights and optimizer state as NumPy arrays; creates no variable."""
+    optimizer = getattr(model, "optimizer", None)
+    return {
+        "model": [np.asarray(variable) for variable in model.variables],
+        "optimizer": [np.asarray(variable) for variable in _optimizer_variables(optimizer)],
+        "learning_rate": _learning_rate(optimizer),
+    }
+
+
+def load_model_state(model: Any, state: dict[str, Any]) -> None:
+    """Write what `model_state` read into a built model.
+
+    Raises:
+        RecordError: the script's model is not the one that was kept.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and hasattr(optimizer, "build") and not _is_built(optimizer):
+        optimizer.build(model.trainable_variables)
+    _assign(model.variables, state["model"], "weights")
+    _assign(_optimizer_variables(optimizer), state["optimizer"], "optimizer variables")
+    rate = state["learning_rate"]
+    if rate is not None and _learning_rate(optimizer) not in (None, rate):
+        assert optimizer is not None
+        optimizer.learning_rate = rate
+
+
+def callback_states(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
+    """The plain attributes of each callback (counters, best values, lists of arrays)."""
+    return [
+        {
+            "class": type(callback).__name__,
+            "attributes": {
+                name: value
+                for name, value in vars(callback).items()
+                if name not in NOT_STATE and is_plain(value)
+            },
+        }
+        for callback in callbacks
+        if type(callback).__name__ not in STATELESS
+    ]
+
+
+def load_callback_states(callbacks: Sequence[Any], states: Sequence[dict[str, Any]]) -> None:
+    """Write the attributes back into callbacks of the same classes, in the same order."""
+    left = list(states)
+    for callback in callbacks:
+        if type(callback).__name__ in STATELESS:
+            continue
+        if not left or left[0]["class"] != type(callback).__name__:
+            return
+        for name, value in left.pop(0)["attributes"].items():
+            current = getattr(callback, name, None)
+            if isinstance(current, list) and isinstance(value, list):
+                current[:] = value  # lists may be shared with the script
+            elif isinstance(current, dict) and isinstance(value, dict):
+                current.clear()
+                current.update(value)
+            else:
+                setattr(callback, name, value)
+
+
+def random_state() -> dict[str, Any]:
+    """The states of Python's and NumPy's global generators."""
+    return {"python": random.getstate(), "numpy": np.random.get_state()}  # noqa: NPY002
+
+
+def load_random_state(state: dict[str, Any]) -> None:
+    """Set Python's and NumPy's global generators."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+
+
+def _optimizer_variables(optimizer: Any) -> list[Any]:
+    if optimizer is None:
+        return []
+    variables = optimizer.variables
+    return list(variables() if callable(variables) and not isinstance(variables, list) else variables)
+
+
+def _is_built(optimizer: Any) -> bool:
+    return bool(getattr(optimizer, "built", False) or getattr(optimizer, "_built", False))
+
+
+def _learning_rate(optimizer: Any) -> float | None:
+    """The optimizer's rate, or None where a schedule decides."""
+    rate = getattr(optimizer, "learning_rate", None)
+    try:
+        return float(np.asarray(rate)) if rate is not None else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _assign(variables: Sequence[Any], arrays: Sequence[Any], what: str) -> None:
+    shapes = [tuple(variable.shape) for variable in variables]
+    kept = [np.shape(array) for array in arrays]
+    if shapes != kept:
+        raise RecordError(
+            f"The checkpoint holds {len(kept)} {what}, the script's model has {len(shapes)} "
+            "(or other shapes): the script has changed. Start a new run."
+        )
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
