@@ -7,15 +7,19 @@ replace an object atomically by themselves.
 import os
 import re
 import shutil
+import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from launcher.errors import StorageError
+
+
+CONNECT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +178,10 @@ class Storage:
 
     def download(self, name: str, target: Path) -> None:
         """Copy a stored file, or a folder with all its files, to a local path."""
-        files = self.files(name)
-        if not files and self.exists(name):
+        if self._is_file(name):
             self._read_file(name, target)
-        for file in files:
+            return
+        for file in self.files(name):
             self._read_file(f"{name}/{file}", target / file)
 
     def write_file(self, source: Path, name: str) -> None:
@@ -201,9 +205,16 @@ class Storage:
         Raises:
             StorageError: that failed; the message says why.
         """
+        _check_endpoint(self.uri)
         name = f".launch-write-check-{os.getpid()}"
         self.write(name, b"")
         self.delete(name)
+
+    def _is_file(self, name: str) -> bool:
+        with _errors(f"{self.path(name)} cannot be looked up"):
+            if self.is_local:
+                return Path(self._at(name)).is_file()
+            return bool(self.filesystem.get_file_info(self._at(name)).is_file)
 
     def _read_file(self, name: str, target: Path) -> None:
         with _errors(f"{self.path(name)} cannot be read"):
@@ -243,7 +254,19 @@ def _errors(what: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     line = " ".join(text.split())
+    line = _public(line)
     return (line if len(line) <= 300 else f"{line[:299]}…").rstrip(". ")
+
+
+def _check_endpoint(uri: str) -> None:
+    """Connect to an object store's own server, as pyarrow would try for 12 s on a closed port."""
+    query = parse_qs(urlsplit(uri).query)
+    for endpoint in query.get("endpoint_override", []):
+        server = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+        secure = "https" in (server.scheme, *query.get("scheme", ["https"]))
+        with _errors(f"{_public(uri)} cannot be reached"):
+            address = server.hostname or "", server.port or (443 if secure else 80)
+            socket.create_connection(address, CONNECT_TIMEOUT_S).close()
 
 
 @contextmanager
@@ -288,4 +311,4 @@ def _delete_local(path: Path) -> None:
 
 def _public(uri: str) -> str:
     """A URI without the user name and password that it may carry."""
-    return re.sub(r"(?<=://)[^/@]*@", "", uri)
+    return re.sub(r"(?<=://)[^/@\s]*@", "", uri)

@@ -1,0 +1,293 @@
+"""The run record: what a run was asked, measured, predicted, decided and took.
+
+One JSON document per run, `STORAGE/runs/RUN/run.json`, replaced atomically by its one writer at
+each event. `docs/records.md` explains every key. No environment variable is ever in it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from launcher.codec import Codec
+from launcher.config import Request
+from launcher.errors import RecordError
+from policies.schema import (
+    Candidate,
+    Decision,
+    Experience,
+    Network,
+    Node,
+    Plan,
+    Situation,
+    Work,
+    Workload,
+)
+
+SCHEMA = 1
+HEARTBEAT_TIMEOUT_S = 60.0  # a writer beats every 10 s; six missed beats mean that it is gone
+
+Status = Literal["running", "done", "budget", "deadline", "interrupted", "failed"]
+ShownStatus = Status | Literal["lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """The cluster that a run joined or started."""
+
+    address: str
+    nodes: tuple[Node, ...]
+    embedded: bool = False
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """A decision, with what was left to do and already spent when it was made."""
+
+    decision: Decision
+    work: Work | None = None
+    spent_usd: float = 0.0
+    spent_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Measured step times of a segment, in seconds."""
+
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of training under one plan. `end` says why it ended, None while it runs.
+
+    `started`, `first_step_at` and `ended` are ISO-8601 in UTC; `cost_usd` counts all nodes held.
+    """
+
+    plan: Plan
+    started: str
+    first_step_at: str | None = None
+    ended: str | None = None
+    steps: int = 0
+    global_batch: int | None = None
+    step_s: StepTime | None = None
+    cost_usd: float = 0.0
+    end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that happened, such as a warning or a retry."""
+
+    at: str
+    kind: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """Where training can go on: the `fit` call, the epoch and the step in it, from 0.
+
+    `path` is relative to the run's folder in storage.
+    """
+
+    at: str
+    position: Mapping[str, Any]
+    path: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run took, start-up and earlier segments included.
+
+    `metrics` are those of the last epoch; `model` and `artifacts` are paths for people.
+    """
+
+    time_s: float
+    cost_usd: float
+    steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    model: str | None = None
+    artifacts: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run, from its request to its outcome."""
+
+    schema: int
+    run: str
+    status: Status
+    exit_code: int | None
+    created: str
+    owner: str
+    heartbeat_at: str
+    versions: Mapping[str, str]
+    storage: str
+    request: Request
+    cluster: ClusterRecord | None = None
+    network: Network | None = None
+    workload: Workload | None = None
+    decisions: tuple[DecisionRecord, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    events: tuple[RunEvent, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision in force: the last one."""
+        return self.decisions[-1].decision if self.decisions else None
+
+    @property
+    def cost_usd(self) -> float:
+        """What the run has cost so far."""
+        if self.outcome is not None:
+            return self.outcome.cost_usd
+        return sum(segment.cost_usd for segment in self.segments)
+
+    def decided(self, decision: Decision, situation: Situation) -> "RunRecord":
+        """With one more decision, to be saved before it is acted upon."""
+        entry = DecisionRecord(decision, situation.work, situation.spent_usd, situation.spent_s)
+        return replace(self, decisions=(*self.decisions, entry))
+
+    def happened(self, kind: str, detail: str, now: datetime) -> "RunRecord":
+        """With one more event."""
+        return replace(self, events=(*self.events, RunEvent(timestamp(now), kind, detail)))
+
+    def beaten(self, now: datetime) -> "RunRecord":
+        """With a fresh heartbeat: the writer lives."""
+        return replace(self, heartbeat_at=timestamp(now))
+
+    def situation(self, index: int = -1) -> Situation | None:
+        """What a decision rested on, rebuilt from the record; None if not known."""
+        if not self.decisions or self.cluster is None or self.workload is None:
+            return None
+        if not self.workload.fits:
+            return None
+        entry = self.decisions[index]
+        work = entry.work or _all_work(self.workload)
+        return Situation(
+            nodes=self.cluster.nodes,
+            network=self.network,
+            workload=self.workload,
+            work=work,
+            limits=self.request.limits,
+            spent_usd=entry.spent_usd,
+            spent_s=entry.spent_s,
+        )
+
+    def experiences(self) -> tuple[Experience, ...]:
+        """What the policy can learn from: the measured segments."""
+        if self.cluster is None or self.workload is None:
+            return ()
+        return tuple(
+            Experience(
+                run=self.run,
+                nodes=self.cluster.nodes,
+                network=self.network,
+                workload=self.workload,
+                plan=segment.plan,
+                global_batch=segment.global_batch or self.workload.fits[0].global_batch,
+                steps=segment.steps,
+                step_s=segment.step_s.median,
+                startup_s=_startup_s(segment),
+            )
+            for segment in self.segments
+            if segment.step_s is not None and segment.steps > 0 and self.workload.fits
+        )
+
+
+CODEC = Codec(
+    flat={
+        Candidate: frozenset({"plan", "prediction"}),
+        DecisionRecord: frozenset({"decision"}),
+    }
+)
+
+
+def dump_record(record: RunRecord) -> str:
+    """The record as a JSON document."""
+    return json.dumps(CODEC.encode(record), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def load_record(document: str | bytes, path: str) -> RunRecord:
+    """Read a record; `path` is for messages.
+
+    Raises:
+        RecordError: the document is damaged, or of a later schema.
+    """
+    remedy = f"Delete or move {path} if the run is of no use any more."
+    try:
+        data = json.loads(document)
+    except ValueError as error:
+        raise RecordError(f"{path} is damaged: {error}. {remedy}") from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if not isinstance(schema, int):
+        raise RecordError(f"{path} is damaged: it is not a run record. {remedy}")
+    if schema > SCHEMA:
+        raise RecordError(
+            f"{path} has schema version {schema}, and this launcher reads up to {SCHEMA}. "
+            "Update the launcher."
+        )
+    try:
+        record = CODEC.decode(RunRecord, data)
+        parse_timestamp(record.created)
+        parse_timestamp(record.heartbeat_at)
+    except (ValueError, TypeError) as error:
+        raise RecordError(f"{path} is damaged: {error}. {remedy}") from error
+    return record
+
+
+def shown_status(record: RunRecord, now: datetime) -> ShownStatus:
+    """The status, or "lost" when the writer of a running run has gone silent."""
+    if record.status != "running":
+        return record.status
+    silent_s = (now - parse_timestamp(record.heartbeat_at)).total_seconds()
+    return "lost" if silent_s > HEARTBEAT_TIMEOUT_S else "running"
+
+
+def timestamp(moment: datetime) -> str:
+    """A moment as ISO-8601 in UTC, such as 2026-11-30T02:58:10.123Z."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_timestamp(text: str) -> datetime:
+    """The moment that `timestamp` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def _startup_s(segment: Segment) -> float | None:
+    if segment.first_step_at is None:
+        return None
+    begin, first = parse_timestamp(segment.started), parse_timestamp(segment.first_step_at)
+    return (first - begin).total_seconds()
+
+
+def _all_work(workload: Workload) -> Work:
+    """The first fit from its start, for records of decisions without their work."""
+    fit = workload.fits[0]
+    return Work(fit.steps * fit.epochs, fit.epochs, fit.global_batch, fit.validation_steps)
+
+
+def new_record(
+    request: Request, name: str, *, now: datetime, owner: str, versions: Mapping[str, str]
+) -> RunRecord:
+    """The record of a run that begins now."""
+    return RunRecord(
+        schema=SCHEMA,
+        run=name,
+        status="running",
+        exit_code=None,
+        created=timestamp(now),
+        owner=owner,
+        heartbeat_at=timestamp(now),
+        versions=versions,
+        storage=request.storage,
+        request=request,
+    )

@@ -1,0 +1,169 @@
+"""Hand-written values and fakes that tests share."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from launcher.config import Request
+from launcher.record import (
+    CheckpointRecord,
+    ClusterRecord,
+    DecisionRecord,
+    Outcome,
+    RunEvent,
+    RunRecord,
+    Segment,
+    StepTime,
+    new_record,
+)
+from policies.schema import (
+    Candidate,
+    Decision,
+    Fit,
+    Interval,
+    KindSpeed,
+    Link,
+    Network,
+    Node,
+    Plan,
+    PlanOptions,
+    Prediction,
+    Work,
+    Workload,
+)
+
+NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+NODE_IDS = tuple(f"{letter}{'0' * 55}" for letter in "3f7a9c")
+
+
+class FakeClock:
+    """A clock that moves only when told."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def a_request(storage: str = "/tmp/launch", **changes: object) -> Request:
+    request = Request(script=Path("/work/train.py"), budget_usd=5.0, storage=storage, seed=7)
+    return replace(request, **changes)  # type: ignore[arg-type]
+
+
+def a_node(index: int, price_usd_per_h: float = 0.34) -> Node:
+    return Node(
+        id=NODE_IDS[index],
+        ip=f"10.0.0.{index + 4}",
+        cpus=8,
+        gpus=0,
+        instance_type="c5.2xlarge",
+        price_usd_per_h=price_usd_per_h,
+        price_source="label",
+        kind="c5.2xlarge",
+    )
+
+
+def a_network(n_nodes: int = 4) -> Network:
+    links = tuple(
+        Link(
+            src=NODE_IDS[i],
+            dst=NODE_IDS[j],
+            path="default",
+            rtt_s=0.041 if 3 in (i, j) else 0.0004,
+            jitter_s=0.0001,
+            loss=0.0,
+            bandwidth_bytes_per_s=22.5e6 if 3 in (i, j) else 600e6,
+        )
+        for i in range(n_nodes)
+        for j in range(n_nodes)
+        if i != j
+    )
+    return Network(links=links, probed_at="2026-11-30T12:00:00.000Z", took_s=2.1)
+
+
+def a_workload() -> Workload:
+    return Workload(
+        fingerprint="f" * 16,
+        framework="keras",
+        exactness="exact",
+        n_params=1_213_450,
+        payload_bytes=4_853_800,
+        n_tensors=8,
+        fits=(Fit(global_batch=256, steps=1560, epochs=10),),
+        node_kinds=(KindSpeed(kind="c5.2xlarge", c0_s=0.01, c1_s=0.0008, cpus=8),),
+        setup_s=4.0,
+    )
+
+
+def a_plan(n: int) -> Plan:
+    return Plan(n, NODE_IDS[:n], "allreduce", PlanOptions(cpus_per_worker=8))
+
+
+def a_candidate(n: int, step_s: float, time_s: float, cost_usd: float) -> Candidate:
+    def interval(mean: float) -> Interval:
+        return Interval(mean, mean * 0.9, mean * 1.1)
+
+    prediction = Prediction(interval(step_s), interval(time_s), interval(cost_usd))
+    return Candidate(a_plan(n), prediction, p_fits=0.99)
+
+
+def a_decision() -> Decision:
+    return Decision(
+        at_step=0,
+        reason="3 workers: half the time of one for $0.13 more.",
+        policy="prior",
+        seed=7,
+        history=(),
+        chosen=a_plan(3),
+        candidates=(
+            a_candidate(1, 0.212, 3300, 0.31),
+            a_candidate(2, 0.119, 1860, 0.36),
+            a_candidate(3, 0.071, 1140, 0.44),
+            a_candidate(4, 0.088, 1440, 0.56),
+        ),
+        p_fits=0.99,
+    )
+
+
+def a_record(name: str = "brave-otter", storage: str = "/tmp/launch") -> RunRecord:
+    """A run that is done, with every part filled in."""
+    request = a_request(storage, name=name)
+    record = new_record(request, name, now=NOW, owner="host:1", versions={"keras": "3.15.1"})
+    segment = Segment(
+        plan=a_plan(3),
+        started="2026-11-30T12:00:10.000Z",
+        first_step_at="2026-11-30T12:00:22.000Z",
+        ended="2026-11-30T12:18:52.000Z",
+        steps=15_600,
+        global_batch=256,
+        step_s=StepTime(median=0.070, p90=0.081),
+        cost_usd=0.43,
+        end="done",
+    )
+    return replace(
+        record,
+        status="done",
+        exit_code=0,
+        cluster=ClusterRecord("10.0.0.4:6379", tuple(a_node(i) for i in range(4))),
+        network=a_network(),
+        workload=a_workload(),
+        decisions=(DecisionRecord(a_decision(), Work(15_600, 10, 256)),),
+        segments=(segment,),
+        events=(RunEvent("2026-11-30T12:00:00.000Z", "warning", "a node is silent"),),
+        checkpoints=(
+            CheckpointRecord(
+                "2026-11-30T12:10:00.000Z", {"fit": 0, "epoch": 4, "step": 0}, "checkpoints/4", 99
+            ),
+        ),
+        outcome=Outcome(
+            time_s=1132.0,
+            cost_usd=0.43,
+            steps=15_600,
+            metrics={"loss": 0.21, "val_accuracy": 0.914},
+            model=f"{storage}/runs/{name}/model.keras",
+        ),
+    )
