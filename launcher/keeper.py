@@ -26,7 +26,7 @@ class Keeper:
     def __init__(self, storage: str, folder: str) -> None:
         from launcher.storage import Storage
 
-        self._storage, self._folder = Storage(storage), folder
+        self._storage, self._folder = Storage.open(storage), folder
         self._events: list[Event] = []
         self._order = ORDER_NONE
         self._arrived = threading.Condition()
@@ -61,7 +61,7 @@ class Keeper:
         with self._writing:
             self._n_checkpoints += 1
             path = f"{self._folder}/checkpoints/{time.time_ns():020d}.npz"
-            self._storage.write_bytes(path, data)
+            self._storage.write(path, data)
             self._kept.append(path)
             for old in self._kept[:-KEEP_CHECKPOINTS]:
                 self._storage.delete(old)
@@ -73,14 +73,14 @@ class Keeper:
         """Write the zipped files that rank 0 has left."""
         path = f"{self._folder}/artifacts.zip"
         with self._writing:
-            self._storage.write_bytes(path, data)
+            self._storage.write(path, data)
         self._say("artifacts", path=path, files=n_files, bytes=len(data))
 
     def keep_model(self, name: str, data: bytes) -> None:
         """Write the trained model."""
         path = f"{self._folder}/{name}"
         with self._writing:
-            self._storage.write_bytes(path, data)
+            self._storage.write(path, data)
         self._say("model", path=path, bytes=len(data))
 
     def _say(self, kind: str, **detail: Any) -> None:

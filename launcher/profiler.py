@@ -1,0 +1,181 @@
+"""Learn what a script needs: a few of its steps on each kind of node, remembered by fingerprint."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.errors import ClusterError, ScriptError, ScriptFailedError
+from launcher.trainer import worker_environment
+from launcher.worker.job import Job
+from launcher.worker.measurement import Measurement, Refusal
+from policies.schema import Fit, KindSpeed, Node, Workload
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_STEPS = 1000  # assumed where the data does not tell and cannot be counted
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a worker would hold on a kind of node, and a node to measure it on."""
+
+    node: Node
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCache:
+    """Measurements on this machine's disk, one JSON file per fingerprint."""
+
+    folder: Path
+
+    def load(self, fingerprint: str) -> Measurement | None:
+        """The measurement of that fingerprint, if it is there and readable."""
+        try:
+            data = json.loads((self.folder / f"{fingerprint}.json").read_text())
+            data["batch_rows"], data["step_s"] = tuple(data["batch_rows"]), tuple(data["step_s"])
+            data["random_layers"] = tuple(data["random_layers"])
+            return Measurement(**data)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def save(self, fingerprint: str, measurement: Measurement) -> None:
+        """Remember a measurement; a full or read-only disk only costs the memory."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = self.folder / f"{fingerprint}.json"
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(asdict(measurement)))
+            temporary.replace(path)
+        except OSError as error:
+            logger.warning("The profile cannot be remembered in %s: %s", self.folder, error)
+
+
+def fingerprint(content: str, job: Job, versions: dict[str, str], holding: Holding) -> str:
+    """What a measurement depends on: files, script, arguments, versions, kind of node."""
+    parts = [
+        content,
+        job.script,
+        *job.args,
+        str(job.frameworks),
+        json.dumps(versions, sort_keys=True),
+        holding.node.kind,
+        f"{holding.cpus}/{holding.gpus}",
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def profile(
+    job: Job,
+    holdings: Sequence[Holding],
+    fingerprints: Sequence[str],
+    cache: ProfileCache,
+) -> tuple[Workload, bool]:
+    """Measure the script on one node of each kind, all kinds at the same time.
+
+    Returns:
+        The workload, and whether all of it was remembered.
+
+    Raises:
+        ScriptFailedError: the script raised before its first step.
+        ScriptError: the script cannot be trained.
+    """
+    found = [cache.load(each) for each in fingerprints]
+    missing = [index for index, measurement in enumerate(found) if measurement is None]
+    if missing:
+        with ThreadPoolExecutor(len(missing)) as pool:
+            measured = pool.map(lambda index: _measure(job, holdings[index]), missing)
+            for index, measurement in zip(missing, measured, strict=True):
+                found[index] = measurement
+                cache.save(fingerprints[index], measurement)
+    measurements = [measurement for measurement in found if measurement is not None]
+    workload = workload_of(measurements, holdings, fingerprints[0], job.frameworks)
+    return workload, not missing
+
+
+def _measure(job: Job, holding: Holding) -> Measurement:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from launcher.worker.profiling import profile as profile_in_worker
+
+    task = ray.remote(profile_in_worker).options(
+        num_cpus=holding.cpus,
+        num_gpus=holding.gpus,
+        max_retries=0,
+        max_calls=1,  # the process has a patched Keras and a used model: end it
+        scheduling_strategy=NodeAffinitySchedulingStrategy(holding.node.id, soft=False),
+        runtime_env={"env_vars": worker_environment(job.frameworks)},
+    )
+    try:
+        result: Any = ray.get(task.remote(job))
+    except ray.exceptions.RayError as error:
+        raise ClusterError(
+            f"Profiling on node {holding.node.ip} ended early ({type(error).__name__}): the "
+            "process died, perhaps for want of memory. Try a smaller batch or another node."
+        ) from error
+    if isinstance(result, Refusal):
+        if result.kind == "script":
+            raise ScriptFailedError(0, result.text)
+        raise ScriptError(result.text)
+    assert isinstance(result, Measurement)
+    return result
+
+
+def workload_of(
+    measurements: Sequence[Measurement],
+    holdings: Sequence[Holding],
+    identity: str,
+    frameworks: tuple[str, ...],
+) -> Workload:
+    """The policy's view of the measurements, one per kind of node."""
+    first = measurements[0]
+    fit = Fit(
+        global_batch=first.global_batch,
+        steps=first.steps or UNKNOWN_STEPS,
+        epochs=first.epochs,
+        validation_steps=first.validation_steps,
+        early_stopping=first.early_stopping,
+    )
+    return Workload(
+        fingerprint=identity,
+        framework="tf_keras" if "tf_keras" in frameworks else "keras",
+        exactness="statistical" if first.random_layers else "exact",
+        n_params=first.n_params,
+        payload_bytes=first.payload_bytes,
+        n_tensors=first.n_tensors,
+        fits=(fit,),
+        node_kinds=tuple(
+            _speed(measurement, holding)
+            for measurement, holding in zip(measurements, holdings, strict=True)
+        ),
+        setup_s=max(measurement.setup_s for measurement in measurements),
+        max_workers=first.max_workers,
+        max_workers_reason=first.max_workers_reason,
+        rounding=first.random_layers,
+    )
+
+
+def _speed(measurement: Measurement, holding: Holding) -> KindSpeed:
+    c0_s, c1_s = step_line(measurement.batch_rows, measurement.step_s)
+    return KindSpeed(holding.node.kind, c0_s, c1_s, holding.cpus, holding.gpus)
+
+
+def step_line(rows: Sequence[int], step_s: Sequence[float]) -> tuple[float, float]:
+    """c0 and c1 of step = c0 + c1 · rows through the measured points; both at least 0.
+
+    With one point (a batch of one row) everything counts as c0.
+    """
+    if len(rows) == 1 or rows[0] == rows[1]:
+        return step_s[0], 0.0
+    c1_s = (step_s[0] - step_s[1]) / (rows[0] - rows[1])
+    if c1_s <= 0:  # noise: a smaller batch was not faster
+        return min(step_s), 0.0
+    c0_s = step_s[0] - c1_s * rows[0]
+    return (c0_s, c1_s) if c0_s >= 0 else (0.0, step_s[0] / rows[0])

@@ -1,0 +1,132 @@
+"""Build and run a segment of training: Ray Train's `TensorflowTrainer` under one plan.
+
+Starting, resuming and resizing are this one path; they differ only in the job's checkpoint.
+"""
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from launcher.worker.backend import LaunchBackendConfig
+from launcher.worker.job import ORDER_STOP, Event, Job
+from policies.schema import Plan
+
+logger = logging.getLogger(__name__)
+
+# Ray Train looks at its workers every 2 s; a run ends sooner when it looks more often.
+TRAIN_ENVIRONMENT = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "600",
+}
+
+
+def worker_environment(frameworks: tuple[str, ...]) -> dict[str, str]:
+    """Variables that a training process needs before it imports TensorFlow."""
+    return {
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_USE_LEGACY_KERAS": "1" if "tf_keras" in frameworks and "keras" not in frameworks else "0",
+        "KERAS_BACKEND": "tensorflow",
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def tensorflow_trainer() -> type:
+    """Ray Train's `TensorflowTrainer` without its import of TensorFlow into the driver.
+
+    Its constructor imports TensorFlow (5–7 s) only for a default that we do not use.
+    """
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+    from ray.train.v2.tensorflow.tensorflow_trainer import TensorflowTrainer
+
+    class LaunchTrainer(TensorflowTrainer):  # type: ignore[misc]
+        def __init__(self, train_loop: Any, *, backend_config: Any, **kwargs: Any) -> None:
+            DataParallelTrainer.__init__(self, train_loop, backend_config=backend_config, **kwargs)
+
+    return LaunchTrainer
+
+
+def start_keeper(storage: str, folder: str) -> Any:
+    """The keeper actor of a run, on the driver's node."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from launcher.keeper import Keeper
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(Keeper).options(num_cpus=0, max_concurrency=8, scheduling_strategy=here)
+    return actor.remote(storage, folder)
+
+
+class SegmentRun:
+    """One segment, running in the background.
+
+    Args:
+        name: for Ray's own files.
+        log_dir: where Ray Train may write.
+    """
+
+    def __init__(self, name: str, plan: Plan, job: Job, keeper: Any, log_dir: Path) -> None:
+        self.plan, self._job, self._keeper = plan, job, keeper
+        self._name, self._log_dir = name, log_dir
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._fit, name="launch-segment", daemon=True)
+
+    def start(self) -> None:
+        """Start the workers; returns at once."""
+        self._thread.start()
+
+    def is_running(self) -> bool:
+        """Whether Ray Train still holds the workers."""
+        return self._thread.is_alive()
+
+    def events(self, timeout_s: float) -> list[Event]:
+        """What the workers reported since the last call."""
+        import ray
+
+        events: list[Event] = ray.get(self._keeper.drain.remote(timeout_s))
+        return events
+
+    def stop(self) -> None:
+        """Ask all ranks to stop at one agreed step, with a checkpoint."""
+        self._keeper.order.remote(ORDER_STOP)
+
+    def _fit(self) -> None:
+        try:
+            self._trainer().fit()
+        except BaseException as error:  # noqa: BLE001 - handed to the driver's main thread
+            logger.info("Ray Train ended with %s: %s", type(error).__name__, error)
+            self.error = error
+
+    def _trainer(self) -> Any:
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+
+        from launcher.worker.loop import train
+
+        os.environ.update(TRAIN_ENVIRONMENT)
+        options = self.plan.options
+        resources = {"CPU": options.cpus_per_worker}
+        if options.gpus_per_worker:
+            resources["GPU"] = options.gpus_per_worker
+        return tensorflow_trainer()(
+            train,
+            train_loop_config={"job": self._job, "keeper": self._keeper},
+            backend_config=LaunchBackendConfig(node_ids=self.plan.nodes),
+            scaling_config=ScalingConfig(
+                num_workers=self.plan.n_workers,
+                use_gpu=options.gpus_per_worker > 0,
+                resources_per_worker=resources,
+                label_selector=[{"ray.io/node-id": node} for node in self.plan.nodes],
+            ),
+            run_config=RunConfig(
+                name=self._name,
+                storage_path=str(self._log_dir),
+                failure_config=FailureConfig(max_failures=0),
+                worker_runtime_env={"env_vars": worker_environment(self._job.frameworks)},
+            ),
+        )

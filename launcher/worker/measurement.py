@@ -1,0 +1,44 @@
+"""What profiling a script on one node brings back."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A few steps of the script's first `fit`, on one worker.
+
+    Attributes:
+        batch_rows: rows of each measured batch size.
+        step_s: median step time at each of them, same order.
+        steps: steps per epoch, None if the data does not tell.
+        random_layers: why the curve is only statistically the same ("dropout", …).
+        max_workers: what the data can feed, with the reason.
+        import_s: time TensorFlow took to import; setup_s: script start to first step's end.
+    """
+
+    global_batch: int
+    batch_rows: tuple[int, ...]
+    step_s: tuple[float, ...]
+    steps: int | None
+    epochs: int
+    validation_steps: int
+    early_stopping: bool
+    n_params: int
+    payload_bytes: int
+    n_tensors: int
+    random_layers: tuple[str, ...]
+    max_workers: int | None
+    max_workers_reason: str | None
+    import_s: float
+    setup_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the script could not be profiled.
+
+    kind "script": it raised, `text` is its traceback; "refused": `text` is a message.
+    """
+
+    kind: str
+    text: str
