@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from launcher.errors import StorageError
 
-
 CONNECT_TIMEOUT_S = 5.0
 
 
