@@ -1,0 +1,160 @@
+"""Joining: which address is taken, and what is said when it cannot be joined."""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher import cluster_join
+from launcher.cluster import connect, instance_type_of, kind_of
+from launcher.cluster_join import Target, check, find_target, parse_address
+from launcher.errors import ClusterError
+from launcher.ray_session import object_store_bytes
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def refusal(address: str, tmp_path: Path) -> str:
+    with pytest.raises(ClusterError) as caught:
+        connect(address, None, price_usd_per_h=None, temp_dir=tmp_path, log_dir=tmp_path)
+    assert caught.value.exit_code == 4
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_an_address_is_a_host_and_a_port() -> None:
+    assert parse_address("10.0.0.4:7000", "--address").address == "10.0.0.4:7000"
+    assert parse_address("head", "--address").address == "head:6379"
+    assert parse_address("[::1]:7000", "--address").address == "[::1]:7000"
+    assert parse_address("::1", "--address").address == "[::1]:6379"
+
+
+@pytest.mark.parametrize(
+    "text", ["head:port", "http://head:8265", "head:70000", ":6379", "a/b", "10.0.0.4:"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ClusterError, match=r"is not an address\. Give HOST:PORT"):
+        parse_address(text, "--address")
+
+
+def test_a_ray_client_address_is_refused_with_what_to_use(tmp_path: Path) -> None:
+    assert "do not suit training" in refusal("ray://head:10001", tmp_path)
+
+
+def test_the_option_comes_before_the_environment() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = f"127.0.0.1:{server.getsockname()[1]}"
+        assert find_target(here, "elsewhere.invalid:1", None) == parse_address(here, "--address")
+        found = find_target(None, here, None)
+        assert found is not None
+        assert found.how == f"joined RAY_ADDRESS {here}"
+
+
+def test_local_starts_an_own_ray_whatever_runs_here(tmp_path: Path) -> None:
+    assert find_target("local", "elsewhere.invalid:1", tmp_path) is None
+    assert find_target(None, "local", tmp_path) is None
+
+
+def test_a_running_cluster_is_found_by_its_file(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = f"127.0.0.1:{server.getsockname()[1]}"
+        (tmp_path / "ray_current_cluster").write_text(here)
+        found = find_target(None, None, tmp_path)
+        assert found is not None
+        assert found.how == f"joined the cluster running at {here}"
+        assert find_target("auto", None, tmp_path) == found
+
+
+def test_the_file_of_a_cluster_that_is_gone_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "ray_current_cluster").write_text(f"127.0.0.1:{free_port()}")
+    assert find_target(None, None, tmp_path) is None
+
+
+def test_auto_without_a_running_cluster_is_refused(tmp_path: Path) -> None:
+    assert "No Ray cluster is running on this machine" in refusal("auto", tmp_path)
+
+
+def test_a_closed_port_is_refused_at_once(tmp_path: Path) -> None:
+    started = time.monotonic()
+    said = refusal(f"127.0.0.1:{free_port()}", tmp_path)
+    assert "No Ray cluster answers at 127.0.0.1" in said
+    assert "Connection refused" in said
+    assert time.monotonic() - started < 2
+
+
+def test_a_port_that_never_answers_is_refused_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_join, "ANSWER_TIMEOUT_S", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        said = refusal(f"127.0.0.1:{server.getsockname()[1]}", tmp_path)
+    assert "nothing that speaks Ray's protocol answered in 3 s" in said
+
+
+def test_the_longest_wait_is_under_twenty_seconds() -> None:
+    assert cluster_join.CONNECT_TIMEOUT_S + cluster_join.ANSWER_TIMEOUT_S < 20
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"error": "no"}, "cannot be joined: no"),
+        (
+            {"ray": "2.9.0", "python": "3.10.1"},
+            r"runs Ray 2\.9\.0 on Python 3\.10\.1, this launcher Ray 2",
+        ),
+        ({"here": False}, "is no node of the Ray cluster"),
+    ],
+)
+def test_what_the_cluster_says_of_itself_decides(
+    facts: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ClusterError, match=said):
+        cluster_join.require_fit(Target("h", 1, "joined h"), {**cluster_join.own(), **facts})
+
+
+def test_a_cluster_like_ours_on_this_machine_is_fit() -> None:
+    fit = {**cluster_join.own(), "here": True, "token": True}
+    cluster_join.require_fit(Target("h", 1, "joined h"), fit)
+
+
+def test_a_check_that_cannot_run_points_to_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(ClusterError, match=r"the question failed \(see .*ray\.log\)"):
+        check(Target("127.0.0.1", free_port(), "joined"), tmp_path / "ray.log")
+
+
+def test_the_instance_type_is_read_from_whatever_label_tells_it() -> None:
+    assert instance_type_of({"launch/instance-type": "c5.large"}) == "c5.large"
+    assert instance_type_of({"node.kubernetes.io/instance-type": "m5.large"}) == "m5.large"
+    assert instance_type_of({"node_type": "g4dn.xlarge"}) == "g4dn.xlarge"
+    assert instance_type_of({"ray.io/node-group": "c5.2xlarge"}) == "c5.2xlarge"
+    assert instance_type_of({"ray.io/node-group": "cpu_worker"}) is None
+    assert instance_type_of({}) is None
+
+
+def test_machines_that_compute_alike_share_a_kind() -> None:
+    assert kind_of(8, 0) == "8 cpu"
+    assert kind_of(8, 1) == "8 cpu + 1 gpu"
+    assert kind_of(8, 1, "T4") == "8 cpu + 1 gpu (T4)"
+
+
+def test_the_object_store_stays_within_its_bounds() -> None:
+    assert 128 * 2**20 <= object_store_bytes() <= 2**30
+
+
+def test_importing_the_cluster_modules_does_not_import_ray() -> None:
+    code = (
+        "import sys, launcher.cluster, launcher.probe\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('ray', 'tensorflow')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "[]"
