@@ -1,0 +1,60 @@
+"""The choice under uncertainty: the best plan that fits, with a bounded price for exploring."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from policies.forecast import Forecast
+from policies.schema import Limits, Objective
+
+P_FITS: Final = 0.9
+# Two plans closer than this are alike: the cheaper, then the smaller, is taken.
+ALIKE: Final = 0.01
+
+
+def loss(forecast: Forecast, objective: Objective) -> float:
+    """What the objective minimises, in expectation: seconds, or dollars."""
+    return forecast.time.mean if objective == "time" else forecast.cost_usd
+
+
+def best(forecasts: Sequence[Forecast], objective: Objective) -> Forecast:
+    """The plan with the least expected loss among those that fit, else the likeliest to fit."""
+    fitting = [f for f in forecasts if f.p_fits >= P_FITS]
+    if not fitting:
+        return min(forecasts, key=lambda f: (-f.p_fits, f.cost_usd, f.time.mean))
+    least = min(loss(f, objective) for f in fitting)
+    alike = [f for f in fitting if loss(f, objective) <= least * (1.0 + ALIKE)]
+    other: Objective = "cost" if objective == "time" else "time"
+    return min(alike, key=lambda f: (loss(f, other), f.plan.n_workers, loss(f, objective)))
+
+
+def choose(forecasts: Sequence[Forecast], limits: Limits, seed: int) -> Forecast:
+    """The best plan, or now and then one that may turn out better (Thompson sampling).
+
+    Exploration takes only plans that fit, and whose expected extra time is at most `explore`
+    of the best plan's and whose expected extra cost is at most `explore` of the budget (of the
+    best plan's cost where there is no budget). Nothing is explored under a deadline, with
+    seed 0, or when even the best plan may not fit.
+    """
+    greedy = best(forecasts, limits.objective)
+    if greedy.p_fits < P_FITS or limits.deadline_s is not None or seed == 0:
+        return greedy
+    arms = [f for f in forecasts if f.p_fits >= P_FITS and _affordable(f, greedy, limits)]
+    rng = np.random.default_rng(seed)
+    drawn = [_draw(arm, limits.objective, rng) for arm in arms]
+    return arms[int(np.argmin(drawn))] if len(arms) > 1 else greedy
+
+
+def _affordable(arm: Forecast, greedy: Forecast, limits: Limits) -> bool:
+    purse_usd = greedy.cost_usd if limits.budget_usd is None else limits.budget_usd
+    extra_usd = arm.cost_usd - greedy.cost_usd
+    extra_s = arm.time.mean - greedy.time.mean
+    slower = extra_s > limits.explore * greedy.time.mean + 1e-12
+    return not slower and extra_usd <= limits.explore * purse_usd + 1e-12
+
+
+def _draw(arm: Forecast, objective: Objective, rng: np.random.Generator) -> float:
+    time_s = math.exp(arm.time.mu + arm.time.sigma * float(rng.standard_normal()))
+    return time_s if objective == "time" else time_s * arm.usd_per_h

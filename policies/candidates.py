@@ -1,0 +1,114 @@
+"""Which plans there are: how many workers, on nodes with how much room."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policies.cost_model import whole_cpus
+from policies.schema import Limits, Node, PlanOptions, Situation
+
+# Up to here every n is looked at; beyond, each next n is about a quarter larger, and the
+# neighbours of the best are looked at afterwards.
+DENSE_UP_TO: Final = 12
+GROWTH: Final = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes that can form one plan, and how many workers each has room for.
+
+    Ray gives all workers of a plan the same resources, so nodes with GPUs and nodes without
+    make two pools. `cpus_per_worker` is None where a worker takes its share of the node.
+    """
+
+    nodes: tuple[Node, ...]
+    room: tuple[int, ...]
+    cpus_per_worker: float | None
+    gpus_per_worker: float
+
+    @property
+    def n_max(self) -> int:
+        """The most workers that the pool has room for."""
+        return sum(self.room)
+
+    def options(self, n_by_node: dict[str, int]) -> PlanOptions:
+        """Resources of each worker: what was asked for, else the common minimum."""
+        cpus = self.cpus_per_worker
+        if cpus is None:
+            cpus = min(n.cpus / n_by_node[n.id] for n in self.nodes if n.id in n_by_node)
+            cpus = whole_cpus(cpus)
+        return PlanOptions(cpus, self.gpus_per_worker)
+
+
+def pools(nodes: Sequence[Node], limits: Limits) -> tuple[Pool, ...]:
+    """Pools of nodes alike in what a worker gets there, nodes in the order of their ids."""
+    ordered = sorted(nodes, key=lambda node: node.id)
+    gpus = limits.gpus_per_worker
+    with_gpus = [node for node in ordered if node.gpus > 0 and (gpus is None or gpus > 0)]
+    without = [node for node in ordered if node.gpus <= 0 or gpus == 0]
+    found = [_pool(with_gpus, limits, 1.0 if gpus is None else gpus)]
+    if not gpus:
+        found.append(_cpu_pool(without, limits))
+    return tuple(pool for pool in found if pool.nodes)
+
+
+def _cpu_pool(nodes: Sequence[Node], limits: Limits) -> Pool:
+    """One worker per node; several on a lone machine, or where a fixed n needs it."""
+    pool = _pool(nodes, limits, 0.0)
+    lone = len(pool.nodes) == 1
+    crowded = limits.workers is not None and limits.workers > pool.n_max
+    if pool.cpus_per_worker is None and (lone or crowded):
+        room = tuple(max(1, math.floor(node.cpus + 1e-9)) for node in pool.nodes)
+        return replace(pool, room=room)
+    return pool
+
+
+def _pool(nodes: Sequence[Node], limits: Limits, gpus_per_worker: float) -> Pool:
+    room_by_node = {node: _room(node, limits.cpus_per_worker, gpus_per_worker) for node in nodes}
+    fit = tuple(node for node in nodes if room_by_node[node] > 0)
+    room = tuple(room_by_node[node] for node in fit)
+    return Pool(fit, room, limits.cpus_per_worker, gpus_per_worker)
+
+
+def _room(node: Node, cpus_per_worker: float | None, gpus_per_worker: float) -> int:
+    by_cpus = math.inf if cpus_per_worker is None else node.cpus / cpus_per_worker
+    by_gpus = math.inf if gpus_per_worker <= 0 else node.gpus / gpus_per_worker
+    if node.cpus <= 0:
+        return 0
+    if math.isinf(by_cpus) and math.isinf(by_gpus):
+        return 1
+    return math.floor(min(by_cpus, by_gpus) + 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The largest n, and in words what keeps it from being larger."""
+
+    n_workers: int
+    reason: str
+
+
+def ceiling(situation: Situation, found: Iterable[Pool]) -> Ceiling:
+    """The largest n that nodes, data, batch and request allow."""
+    workload, limits = situation.workload, situation.limits
+    n_room = max((pool.n_max for pool in found), default=0)
+    n_nodes = len(situation.nodes)
+    where = "this machine has" if n_nodes == 1 else f"the cluster's {n_nodes} nodes have"
+    caps = [Ceiling(n_room, f"{where} room for {n_room}")]
+    batch = situation.work.global_batch
+    caps.append(Ceiling(batch, f"a batch of {batch} rows cannot be shared among more"))
+    if workload.max_workers is not None:
+        why = workload.max_workers_reason or f"the data can feed {workload.max_workers}"
+        caps.append(Ceiling(workload.max_workers, why))
+    if limits.max_workers is not None and limits.workers is None:
+        caps.append(Ceiling(limits.max_workers, f"--max-workers is {limits.max_workers}"))
+    return min(caps, key=lambda cap: cap.n_workers)
+
+
+def worker_counts(n_max: int) -> tuple[int, ...]:
+    """The n to look at first: all up to a dozen, then ever wider apart, and the largest."""
+    counts = list(range(1, min(n_max, DENSE_UP_TO) + 1))
+    while counts and counts[-1] < n_max:
+        counts.append(min(n_max, max(counts[-1] + 1, round(counts[-1] * GROWTH))))
+    return tuple(counts)

@@ -1,0 +1,158 @@
+"""Why n and not n - 1 or n + 1, and what each number rests on."""
+
+from dataclasses import dataclass, replace
+
+from policies.candidates import ceiling, pools
+from policies.cost_model import nodes_cost_usd_per_h, speed_of, startup_s
+from policies.links import Links, links_between
+from policies.reasons import farthest_rtt_s, parts_of, versus
+from policies.schema import Basis, Candidate, Decision, Interval, Situation
+from policies.wording import count, dollars, duration, percent, workers
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A number that a decision rests on, in words, and where it comes from."""
+
+    name: str
+    value: str
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision in sentences: why it, why not one fewer, why not one more, on what grounds.
+
+    `not_fewer` is None for one worker.
+    """
+
+    why: str
+    not_fewer: str | None
+    not_more: str
+    rests_on: tuple[Fact, ...]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The sentences that there are, in order."""
+        return tuple(s for s in (self.why, self.not_fewer, self.not_more) if s is not None)
+
+
+def explain(decision: Decision, situation: Situation) -> Explanation:
+    """Why n and not n - 1 or n + 1: one readable sentence each, with numbers and their basis."""
+    nodes = tuple(sorted(situation.nodes, key=lambda node: node.id))
+    situation = replace(situation, nodes=nodes)
+    links = links_between(nodes, situation.network)
+    return Explanation(
+        _why(decision, situation, links),
+        _not_fewer(decision, situation, links),
+        _not_more(decision, situation, links),
+        _facts(decision.candidate, situation, links),
+    )
+
+
+def _row(decision: Decision, n: int) -> Candidate | None:
+    return next((c for c in decision.candidates if c.plan.n_workers == n), None)
+
+
+def _why(decision: Decision, situation: Situation, links: Links) -> str:
+    chosen = decision.candidate
+    parts, step = parts_of(chosen, situation, links), chosen.prediction.step_s
+    text = f"{workers(chosen.plan.n_workers)}: a step takes {duration(step.mean)} (predicted)"
+    if parts.n_workers > 1:
+        fraction = parts.exchange_s / parts.total_s
+        text += f", {percent(fraction)} of it for exchanging gradients"
+    time, cost = chosen.prediction.time_s, chosen.prediction.cost_usd
+    text += f"; the whole takes {duration(time.mean)}"
+    if cost.mean > 0:
+        text += f" and costs {dollars(cost.mean)}"
+    return f"{text}{_chance(decision, situation)}."
+
+
+def _chance(decision: Decision, situation: Situation) -> str:
+    limits = situation.limits
+    bounds = []
+    if limits.budget_usd is not None:
+        bounds.append(f"the budget of {dollars(limits.budget_usd)}")
+    if limits.deadline_s is not None:
+        bounds.append(f"the deadline of {duration(limits.deadline_s)}")
+    if not bounds:
+        return ""
+    return f", within {' and '.join(bounds)} with a probability of {percent(decision.p_fits)}"
+
+
+def _not_fewer(decision: Decision, situation: Situation, links: Links) -> str | None:
+    chosen = decision.candidate
+    n = chosen.plan.n_workers
+    if n == 1:
+        return None
+    if situation.limits.workers == n:
+        return f"Not {count(n - 1)}: {n} was asked for."
+    fewer = _row(decision, n - 1)
+    if fewer is None:
+        return f"Not {count(n - 1)}: not among the candidates."
+    return f"Not {count(n - 1)}: it would {versus(fewer, chosen, situation, links)}."
+
+
+def _not_more(decision: Decision, situation: Situation, links: Links) -> str:
+    chosen = decision.candidate
+    n = chosen.plan.n_workers
+    if situation.limits.workers == n:
+        return f"Not {count(n + 1)}: {n} was asked for."
+    more = _row(decision, n + 1)
+    if more is None:
+        limit = ceiling(situation, pools(situation.nodes, situation.limits))
+        return f"Not {count(n + 1)}: {limit.reason}."
+    return f"Not {count(n + 1)}: it would {versus(more, chosen, situation, links)}."
+
+
+def _facts(chosen: Candidate, situation: Situation, links: Links) -> tuple[Fact, ...]:
+    work, workload = situation.work, situation.workload
+    gradients = f"{workload.payload_bytes / 1e6:,.2f} MB in {workload.n_tensors:,} tensors"
+    return (
+        *_speeds(chosen, situation),
+        Fact("gradients", gradients, "measured"),
+        Fact("work", f"{work.steps:,} steps of {work.global_batch:,} rows", "measured"),
+        *_network(chosen, situation, links),
+        *_price(chosen, situation),
+        Fact("start-up", duration(startup_s(chosen.plan, situation.nodes, workload)), "predicted"),
+        Fact("step", _range(chosen.prediction.step_s), "predicted"),
+        Fact("time", _range(chosen.prediction.time_s), "predicted"),
+    )
+
+
+def _range(x: Interval) -> str:
+    return f"{duration(x.mean)} ({duration(x.low)} to {duration(x.high)}, 90 %)"
+
+
+def _speeds(chosen: Candidate, situation: Situation) -> list[Fact]:
+    held = set(chosen.plan.nodes)
+    facts: dict[str, Fact] = {}
+    for node in situation.nodes:
+        if node.id not in held:
+            continue
+        speed, measured = speed_of(node, situation.workload)
+        value = f"{duration(speed.c0_s)} + {duration(speed.c1_s)} per row on {speed.cpus:g} CPUs"
+        if not measured:
+            value += f" (taken from {speed.kind})"
+        facts[node.kind] = Fact(
+            f"speed of {node.kind}", value, "measured" if measured else "assumed"
+        )
+    return list(facts.values())
+
+
+def _network(chosen: Candidate, situation: Situation, links: Links) -> list[Fact]:
+    if chosen.plan.n_workers == 1:
+        return []
+    parts = parts_of(chosen, situation, links)
+    local = len(set(chosen.plan.nodes)) == 1
+    assumed = parts.assumed_links or (local and not links.known.diagonal().any())
+    value = f"{duration(farthest_rtt_s(chosen, links))} round trip on the longest edge"
+    return [Fact("ring", value, "assumed" if assumed else "measured")]
+
+
+def _price(chosen: Candidate, situation: Situation) -> list[Fact]:
+    held = [node for node in situation.nodes if node.id in set(chosen.plan.nodes)]
+    sources = sorted({node.price_source for node in held})
+    value = f"{dollars(nodes_cost_usd_per_h(chosen.plan, situation.nodes))} per hour"
+    basis: Basis = "assumed" if "assumed" in sources else "measured"
+    return [Fact("price", f"{value} ({', '.join(sources)})", basis)]

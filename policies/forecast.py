@@ -1,0 +1,128 @@
+"""Predictions with honest intervals: the prior, corrected by experience, as log-normals."""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+from policies.cost_model import (
+    S_PER_H,
+    StepParts,
+    checkpoints_s,
+    evaluation_s,
+    nodes_cost_usd_per_h,
+    startup_s,
+    step_parts,
+)
+from policies.links import Links
+from policies.residual import Correction, Residual
+from policies.schema import Candidate, Interval, Plan, Prediction, Situation
+
+# Half width of a 90 % interval in standard deviations.
+Z90: Final = NormalDist().inv_cdf(0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """A positive quantity whose logarithm is normal with mean `mu` and deviation `sigma`."""
+
+    mu: float
+    sigma: float
+
+    @property
+    def mean(self) -> float:
+        """Expectation."""
+        return math.exp(self.mu + self.sigma**2 / 2.0)
+
+    @property
+    def variance(self) -> float:
+        """Variance."""
+        return math.expm1(self.sigma**2) * self.mean**2
+
+    def interval(self, scale: float = 1.0) -> Interval:
+        """Mean and central 90 % interval of `scale` times the quantity."""
+        spread = Z90 * self.sigma
+        low, high = math.exp(self.mu - spread), math.exp(self.mu + spread)
+        return Interval(scale * self.mean, scale * low, scale * high)
+
+    def p_at_most(self, limit: float) -> float:
+        """Probability that the quantity is at most `limit`."""
+        if limit <= 0.0:
+            return 0.0
+        if math.isinf(limit):
+            return 1.0
+        return NormalDist(self.mu, max(self.sigma, 1e-9)).cdf(math.log(limit))
+
+
+def from_moments(mean: float, variance: float) -> LogNormal:
+    """The log-normal with this mean and variance (Fenton 1960, for sums of log-normals)."""
+    sigma2 = math.log1p(variance / mean**2)
+    return LogNormal(math.log(mean) - sigma2 / 2.0, math.sqrt(sigma2))
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a plan's remaining work will take, as the policy sees it before it chooses."""
+
+    plan: Plan
+    parts: StepParts
+    step: LogNormal
+    time: LogNormal
+    usd_per_h: float
+    p_fits: float
+
+    @property
+    def cost_usd(self) -> float:
+        """Expected cost of the remaining work."""
+        return self.usd_per_h / S_PER_H * self.time.mean
+
+    @property
+    def candidate(self) -> Candidate:
+        """The plan with its prediction, as a record holds it."""
+        cost_usd = self.time.interval(self.usd_per_h / S_PER_H)
+        prediction = Prediction(self.step.interval(), self.time.interval(), cost_usd)
+        return Candidate(self.plan, prediction, self.p_fits)
+
+
+def forecast(plan: Plan, situation: Situation, links: Links, residual: Residual) -> Forecast:
+    """Predict step time, time, cost and the probability to fit of one plan."""
+    workload, work = situation.workload, situation.work
+    parts = step_parts(plan, situation.nodes, links, workload, work.global_batch)
+    step = _corrected(parts.total_s, residual.step(parts))
+    startup = _corrected(startup_s(plan, situation.nodes, workload), residual.startup)
+    time = _job_time(situation, parts, step, startup)
+    usd_per_h = nodes_cost_usd_per_h(plan, situation.nodes)
+    p_fits = time.p_at_most(room_s(situation, usd_per_h))
+    return Forecast(plan, parts, step, time, usd_per_h, p_fits)
+
+
+def _corrected(prior_s: float, correction: Correction) -> LogNormal:
+    return LogNormal(math.log(max(prior_s, 1e-9)) + correction.mean, correction.std)
+
+
+def _job_time(
+    situation: Situation, parts: StepParts, step: LogNormal, startup: LogNormal
+) -> LogNormal:
+    """Start-up + steps · step + checkpoints + evaluation.
+
+    All steps share one error (of the model, not of chance), so the error of their sum is
+    proportional to their number; evaluation shares it too.
+    """
+    work = situation.work
+    scale = work.steps + evaluation_s(parts, work) / max(parts.total_s, 1e-12)
+    training_s = work.steps * step.mean
+    extra_s = checkpoints_s(training_s, work, situation.workload.payload_bytes)
+    mean = startup.mean + scale * step.mean + extra_s
+    return from_moments(mean, startup.variance + scale**2 * step.variance)
+
+
+def room_s(situation: Situation, usd_per_h: float) -> float:
+    """Seconds that the remaining budget and deadline leave for a plan at this price."""
+    limits = situation.limits
+    room = math.inf
+    if limits.deadline_s is not None:
+        room = limits.deadline_s - situation.spent_s
+    if limits.budget_usd is not None and usd_per_h > 0.0:
+        left_usd = limits.budget_usd - situation.spent_usd
+        room = min(room, left_usd / usd_per_h * S_PER_H)
+    return max(room, 0.0)

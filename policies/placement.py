@@ -1,0 +1,168 @@
+"""Which n of N nodes, and in what ring order.
+
+The slowest node and the narrowest edge set the pace, every edge's latency counts, and so does
+the price. Up to eight nodes all subsets and all rings are looked at; `greedy` takes over beyond.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, permutations
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.candidates import Pool
+from policies.cost_model import compute_s, ring_parts, software_s, speed_of
+from policies.links import Floats, Links
+from policies.schema import Plan, Workload
+
+Ints = NDArray[np.int64]
+
+EXACT_UP_TO: Final = 8
+MAX_PLANS: Final = 6
+# Rings looked at together; bounds the memory of one look to a few megabytes.
+RINGS_AT_ONCE: Final = 5040
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A pool of nodes with everything that placing workers on them needs.
+
+    `price` and `cpus` have shape `(N,)` in the order of `pool.nodes`, as do the rows and
+    columns of `links`.
+    """
+
+    pool: Pool
+    links: Links
+    workload: Workload
+    global_batch: int
+    price: Floats
+    cpus: Floats
+
+    def node_s(self, i: int, n_workers: int, sharing: int) -> float:
+        """Compute time of a step on node `i` when `sharing` of `n_workers` sit there."""
+        node = self.pool.nodes[i]
+        speed, _ = speed_of(node, self.workload)
+        rows = math.ceil(self.global_batch / n_workers)
+        return compute_s(speed, self.held(i, sharing), self.pool.gpus_per_worker, rows, sharing)
+
+    def held(self, i: int, sharing: int) -> float:
+        """CPUs that each of `sharing` workers holds on node `i`."""
+        return self.pool.cpus_per_worker or float(self.cpus[i]) / sharing
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan with the two numbers that placements are compared by."""
+
+    plan: Plan
+    step_s: float
+    price_usd_per_h: float
+
+
+def site_of(pool: Pool, links: Links, workload: Workload, global_batch: int) -> Site:
+    """The site of a pool, its links cut out of all nodes' links."""
+    at = np.array([links.index[node.id] for node in pool.nodes])
+    cut = np.ix_(at, at)
+    index = {node.id: i for i, node in enumerate(pool.nodes)}
+    inner = Links(index, links.one_way_s[cut], links.s_per_byte[cut], links.known[cut])
+    price = np.array([node.price_usd_per_h for node in pool.nodes])
+    cpus = np.array([node.cpus for node in pool.nodes])
+    return Site(pool, inner, workload, global_batch, price, cpus)
+
+
+def placements(site: Site, n_workers: int) -> tuple[Placed, ...]:
+    """The plans of n workers on at most eight nodes that no other beats in time and in price."""
+    found = []
+    for members in _subsets(site.pool, n_workers):
+        counts = shares(site.pool, members, n_workers)
+        found.append(place(site, members, counts, rings(len(members))))
+    return undominated(found)
+
+
+def _subsets(pool: Pool, n_workers: int) -> Iterator[tuple[int, ...]]:
+    """Sets of nodes with room for n workers, each of them used."""
+    n_nodes = len(pool.nodes)
+    for size in range(1, min(n_workers, n_nodes) + 1):
+        for members in combinations(range(n_nodes), size):
+            if sum(pool.room[i] for i in members) >= n_workers:
+                yield members
+
+
+def shares(pool: Pool, members: Sequence[int], n_workers: int) -> tuple[int, ...]:
+    """Workers on each member, as even as its room allows."""
+    counts = dict.fromkeys(members, 0)
+    left = n_workers
+    while left:
+        open_nodes = [i for i in members if counts[i] < pool.room[i]]
+        each = max(
+            1, min([left // len(open_nodes), *(pool.room[i] - counts[i] for i in open_nodes)])
+        )
+        for i in open_nodes[: left // each]:
+            counts[i] += each
+            left -= each
+    return tuple(counts[i] for i in members)
+
+
+@lru_cache(maxsize=EXACT_UP_TO)
+def rings(n_nodes: int) -> Ints:
+    """All ring orders of n nodes that start at the first, shape `((n-1)!, n)`."""
+    orders = [(0, *rest) for rest in permutations(range(1, n_nodes))]
+    return np.array(orders, dtype=np.int64)
+
+
+def place(site: Site, members: Sequence[int], counts: Sequence[int], orders: Ints) -> Placed:
+    """The best ring of given nodes among `orders`, shape `(R, len(members))`."""
+    n = sum(counts)
+    pairs = list(zip(members, counts, strict=True))
+    step_s = max(site.node_s(i, n, k) for i, k in pairs)
+    order = orders[0]
+    if n > 1:
+        cpus = min(site.held(i, k) for i, k in pairs)
+        order, ring_s = _best_ring(site, np.array(members), np.array(counts), orders)
+        step_s += ring_s + software_s(n, site.workload.payload_bytes, cpus)
+    ranks = [members[j] for j in order for _ in range(counts[j])]
+    price = math.fsum(site.price[i] for i in members)
+    return Placed(_plan(site.pool, ranks, dict(pairs)), step_s, price)
+
+
+def _best_ring(site: Site, members: Ints, counts: Ints, orders: Ints) -> tuple[Ints, float]:
+    best_s, best = math.inf, orders[0]
+    for start in range(0, len(orders), RINGS_AT_ONCE):
+        block = orders[start : start + RINGS_AT_ONCE]
+        ranks = np.repeat(members[block].ravel(), counts[block].ravel()).reshape(len(block), -1)
+        latency_s, transfer_s = ring_s(site.links, ranks, site.workload.payload_bytes)
+        total_s = latency_s + transfer_s
+        at = int(total_s.argmin())
+        if total_s[at] < best_s:
+            best_s, best = float(total_s[at]), block[at]
+    return best, best_s
+
+
+def ring_s(links: Links, ranks: Ints, payload_bytes: float) -> tuple[Floats, Floats]:
+    """Latency and transfer time of rings of nodes, `ranks` of shape `(R, n)`."""
+    following = np.roll(ranks, -1, axis=-1)
+    return ring_parts(
+        links.one_way_s[ranks, following], links.s_per_byte[ranks, following], payload_bytes
+    )
+
+
+def _plan(pool: Pool, ranks: Sequence[int], counts: dict[int, int]) -> Plan:
+    n_by_node = {pool.nodes[i].id: k for i, k in counts.items()}
+    nodes = tuple(pool.nodes[i].id for i in ranks)
+    return Plan(len(nodes), nodes, "allreduce", pool.options(n_by_node))
+
+
+def undominated(found: Iterable[Placed]) -> tuple[Placed, ...]:
+    """The fastest plan and each cheaper one, fastest first; at most a handful."""
+    front: list[Placed] = []
+    for placed in sorted(found, key=lambda p: (p.step_s, p.price_usd_per_h, p.plan.nodes)):
+        if not front or placed.price_usd_per_h < front[-1].price_usd_per_h * (1 - 1e-9):
+            front.append(placed)
+    if len(front) <= MAX_PLANS:
+        return tuple(front)
+    at = np.linspace(0, len(front) - 1, MAX_PLANS).round().astype(int)
+    return tuple(front[i] for i in at)

@@ -1,0 +1,156 @@
+"""The recommender: from a situation and experience to a decision that gives its reasons."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from policies.bandit import P_FITS, best, choose
+from policies.explain import Explanation, Fact, explain
+from policies.forecast import Forecast
+from policies.reasons import reason_line
+from policies.schema import Candidate, Decision, Experience, Situation
+from policies.survey import Survey, survey
+from policies.wording import dollars, duration, percent, workers
+
+__all__ = ["Explanation", "Fact", "NoPlanError", "explain", "recommend"]
+
+POLICY: Final = "bayesian-ring-1"
+MAX_ROWS: Final = 8
+# Below this chance to fit, a run is refused; between this and P_FITS the launcher asks.
+P_REFUSED: Final = 0.1
+
+
+class NoPlanError(ValueError):
+    """No plan is possible, or none has a fair chance to keep budget and deadline.
+
+    Args:
+        problem: what is in the way, with the values.
+        remedy: what to do about it.
+        cheapest: the cheapest plan with its prediction, where there is any plan.
+    """
+
+    def __init__(self, problem: str, remedy: str, cheapest: Candidate | None = None) -> None:
+        super().__init__(problem, remedy, cheapest)
+        self.problem, self.remedy, self.cheapest = problem, remedy, cheapest
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.remedy}"
+
+
+def recommend(
+    situation: Situation, experience: Sequence[Experience], seed: int, *, at_step: int = 0
+) -> Decision:
+    """Choose how many workers, on which nodes in which order, for the remaining work.
+
+    Args:
+        situation: nodes, network, workload, work, limits and what is already spent.
+        experience: measured segments of past runs (and of this one), in any order.
+        seed: decides what is explored; 0 explores nothing.
+        at_step: where training stands; past the first step nothing is explored.
+
+    Raises:
+        NoPlanError: no plan is possible, or the likeliest keeps budget and deadline with
+            less than 10 %.
+    """
+    found = survey(situation, experience)
+    by_n = _forecasts(found)
+    open_to_choice = _open_to_choice(by_n, situation)
+    chosen = choose(open_to_choice, situation.limits, 0 if at_step else seed)
+    if chosen.p_fits < P_REFUSED:
+        raise _refusal(chosen, by_n, situation)
+    n = chosen.plan.n_workers
+    by_n |= found.forecasts([m for m in (n - 1, n + 1) if 1 <= m <= _n_max(found, by_n)])
+    by_n[n] = chosen
+    rows = {m: by_n[m].candidate for m in rows_to_show(sorted(by_n), n)}
+    explored = chosen != best(open_to_choice, situation.limits.objective)
+    return Decision(
+        at_step=at_step,
+        reason=reason_line(rows, n, found.ceiling, found.situation, found.links),
+        policy=POLICY,
+        seed=seed,
+        history=tuple(dict.fromkeys(e.run for e in experience)),
+        chosen=chosen.plan,
+        candidates=tuple(rows.values()),
+        p_fits=chosen.p_fits,
+        notes=_notes(chosen, found, explored=explored),
+    )
+
+
+def _forecasts(found: Survey) -> dict[int, Forecast]:
+    """Best plans by n: all of them, or one worker's and those of the n asked for."""
+    limit, asked = found.ceiling, found.situation.limits.workers
+    if limit.n_workers < 1 or not found.situation.nodes:
+        raise NoPlanError(
+            "No node has free CPUs or GPUs for a worker.",
+            "Free some, add nodes, or ask for less with --cpus-per-worker or --gpus-per-worker.",
+        )
+    if asked is None:
+        return found.all_forecasts()
+    if asked > limit.n_workers:
+        raise NoPlanError(
+            f"{workers(asked)} cannot be had: {limit.reason}.",
+            f"Ask for at most {limit.n_workers}, or leave the choice to --workers auto.",
+        )
+    return found.forecasts(sorted({1, asked}))
+
+
+def _open_to_choice(by_n: dict[int, Forecast], situation: Situation) -> list[Forecast]:
+    asked = situation.limits.workers
+    return list(by_n.values()) if asked is None else [by_n[asked]]
+
+
+def _n_max(found: Survey, by_n: dict[int, Forecast]) -> int:
+    asked = found.situation.limits.workers
+    return max(by_n) if asked is not None else found.ceiling.n_workers
+
+
+def rows_to_show(counts: Sequence[int], n: int) -> tuple[int, ...]:
+    """At most eight n for the table: 1, the chosen one and its neighbours, the largest, others.
+
+    The others are spread evenly over what is left.
+    """
+    if len(counts) <= MAX_ROWS:
+        return tuple(counts)
+    musts = {m for m in (1, n - 1, n, n + 1, counts[-1]) if m in counts}
+    others = [m for m in counts if m not in musts]
+    free = MAX_ROWS - len(musts)
+    spread = {others[(2 * i + 1) * len(others) // (2 * free)] for i in range(free)}
+    return tuple(sorted(musts | spread))
+
+
+def _refusal(likeliest: Forecast, by_n: dict[int, Forecast], situation: Situation) -> NoPlanError:
+    cheapest = min(by_n.values(), key=lambda f: (f.cost_usd, f.time.mean))
+    limits, needs = situation.limits, f"about {duration(likeliest.time.mean)}"
+    if likeliest.usd_per_h > 0:
+        needs += f" and {dollars(likeliest.cost_usd)}"
+    bounds = []
+    if limits.budget_usd is not None:
+        bounds.append(f"{dollars(max(limits.budget_usd - situation.spent_usd, 0.0))} of budget")
+    if limits.deadline_s is not None:
+        bounds.append(f"{duration(max(limits.deadline_s - situation.spent_s, 0.0))} of time")
+    problem = (
+        f"Even the likeliest plan ({workers(likeliest.plan.n_workers)}) needs {needs}, and fits "
+        f"into the {' and '.join(bounds)} left with {percent(likeliest.p_fits)}."
+    )
+    remedy = "Raise --budget or --deadline, or train fewer epochs."
+    return NoPlanError(problem, remedy, cheapest.candidate)
+
+
+def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...]:
+    situation, parts = found.situation, chosen.parts
+    held = set(chosen.plan.nodes)
+    notes = []
+    if chosen.p_fits < P_FITS:
+        notes.append(f"This plan keeps budget and deadline with {percent(chosen.p_fits)} only.")
+    if explored:
+        notes.append("This plan is tried to learn more; another is expected to be as good.")
+    if situation.network is None and len(situation.nodes) > 1:
+        notes.append("The network was not measured: its links are assumed.")
+    elif parts.assumed_links:
+        notes.append("Some links of this plan were not measured: they are assumed.")
+    if parts.assumed_speed:
+        notes.append("A node of this plan was not profiled: its speed is assumed.")
+    if any(n.id in held and n.price_source == "assumed" for n in situation.nodes):
+        notes.append("The price of a node of this plan is assumed.")
+    if any(fit.early_stopping for fit in situation.workload.fits):
+        notes.append("The script may stop early: time and cost are upper bounds.")
+    return tuple(notes)

@@ -1,0 +1,82 @@
+"""The best plan of every number of workers, found once per decision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policies.bandit import best
+from policies.candidates import Ceiling, Pool, ceiling, pools, worker_counts
+from policies.forecast import Forecast, forecast
+from policies.greedy import Tour, placements_along, tours
+from policies.links import Links, links_between
+from policies.placement import EXACT_UP_TO, Placed, Site, placements, site_of
+from policies.residual import Residual, learn
+from policies.schema import Experience, Situation
+
+# Rounds of looking beside the best n where not every n was looked at.
+REFINE_ROUNDS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What all candidates of one decision share; nodes are in the order of their ids."""
+
+    situation: Situation
+    links: Links
+    residual: Residual
+    sites: tuple[tuple[Site, tuple[Tour, ...]], ...]
+    ceiling: Ceiling
+
+    def best_of(self, n_workers: int) -> Forecast | None:
+        """The best plan of n workers by the objective, or None without room for n."""
+        plans = [
+            placed.plan
+            for site, found in self.sites
+            if n_workers <= site.pool.n_max
+            for placed in _placements(site, found, n_workers)
+        ]
+        forecasts = [forecast(p, self.situation, self.links, self.residual) for p in plans]
+        return best(forecasts, self.situation.limits.objective) if forecasts else None
+
+    def forecasts(self, counts: Sequence[int]) -> dict[int, Forecast]:
+        """The best plan of each n that has one, by n."""
+        found = {n: self.best_of(n) for n in counts}
+        return {n: f for n, f in found.items() if f is not None}
+
+    def all_forecasts(self) -> dict[int, Forecast]:
+        """Every n where there are few; else a grid, ever finer around the best."""
+        by_n = self.forecasts(worker_counts(self.ceiling.n_workers))
+        for _ in range(REFINE_ROUNDS):
+            chosen = best([by_n[n] for n in sorted(by_n)], self.situation.limits.objective)
+            fresh = self._around(chosen.plan.n_workers, sorted(by_n))
+            if not fresh:
+                break
+            by_n |= self.forecasts(fresh)
+        return dict(sorted(by_n.items()))
+
+    def _around(self, n: int, seen: list[int]) -> list[int]:
+        """Counts beside n, and the middles of the gaps on both sides of n, as far as not seen."""
+        below = max((m for m in seen if m < n), default=n)
+        above = min((m for m in seen if m > n), default=n)
+        near = {n - 1, n + 1, (below + n) // 2, (above + n) // 2}
+        return sorted(m for m in near - set(seen) if 1 <= m <= self.ceiling.n_workers)
+
+
+def survey(situation: Situation, experience: Sequence[Experience]) -> Survey:
+    """Prepare a decision: links, what experience says, pools of nodes and tours through them."""
+    nodes = tuple(sorted(situation.nodes, key=lambda node: node.id))
+    ordered = replace(situation, nodes=nodes)
+    links = links_between(nodes, situation.network)
+    found = pools(nodes, situation.limits)
+    sites = tuple(_site(pool, links, ordered) for pool in found)
+    residual = learn(ordered, experience)
+    return Survey(ordered, links, residual, sites, ceiling(ordered, found))
+
+
+def _site(pool: Pool, links: Links, situation: Situation) -> tuple[Site, tuple[Tour, ...]]:
+    site = site_of(pool, links, situation.workload, situation.work.global_batch)
+    return site, tours(site) if len(pool.nodes) > EXACT_UP_TO else ()
+
+
+def _placements(site: Site, found: tuple[Tour, ...], n_workers: int) -> tuple[Placed, ...]:
+    return placements_along(site, n_workers, found) if found else placements(site, n_workers)
