@@ -6,9 +6,13 @@ from typing import Final
 import numpy as np
 
 from policies.links import Floats
-from policies.placement import EXACT_UP_TO, Ints, Placed, Site, place, rings, shares, undominated
+from policies.local_search import improved
+from policies.placement import Ints, Placed, Site, place, rings, shares, undominated
 
-MAX_SEEDS: Final = 6
+MAX_SEEDS: Final = 8
+MAX_STARTS: Final = 3
+# Sets of fewer nodes than this get the best of all their rings.
+EXACT_RING: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,16 @@ def placements_along(site: Site, n_workers: int, found: tuple[Tour, ...]) -> tup
         for joining in tour.joining:
             for members in _members(site, joining, n_workers):
                 placed.append(_place(site, members, n_workers, tour.position))
-    return undominated(placed)
+    placed.sort(key=lambda p: (p.step_s, p.price_usd_per_h, p.plan.nodes))
+    starts = list({p.plan.nodes: p for p in placed}.values())[:MAX_STARTS]
+    return undominated([*placed, *(improved(site, start) for start in starts)])
 
 
 def _place(site: Site, members: Ints, n_workers: int, position: Ints) -> Placed:
     ordered = members[np.argsort(position[members])]
     chosen = [int(i) for i in ordered]
     n = len(chosen)
-    orders = rings(n) if n < EXACT_UP_TO else np.arange(n)[None, :]
+    orders = rings(n) if n < EXACT_RING else np.arange(n)[None, :]
     return place(site, chosen, shares(site.pool, chosen, n_workers), orders)
 
 
@@ -63,15 +69,16 @@ def _edge_s(site: Site) -> Floats:
 
 
 def _seeds(site: Site, edge_s: Floats) -> list[int]:
-    """Per kind its best connected node (mean of its nearest edges), then the cheapest."""
+    """The cheapest node, per kind the best connected one (by its nearest edges), then others."""
     n_near = min(8, len(edge_s) - 1)
     off_diagonal = edge_s + np.diag(np.full(len(edge_s), np.inf))
     near_s = np.partition(off_diagonal, n_near - 1, axis=1)[:, :n_near].mean(axis=1)
     seeds: dict[str, int] = {}
-    for i in np.argsort(near_s, kind="stable"):
-        seeds.setdefault(site.pool.nodes[i].kind, int(i))
-    ranked = [*list(seeds.values())[: MAX_SEEDS - 1], int(np.lexsort((near_s, site.price))[0])]
-    return list(dict.fromkeys(ranked))
+    nearest = [int(i) for i in np.argsort(near_s, kind="stable")]
+    for i in nearest:
+        seeds.setdefault(site.pool.nodes[i].kind, i)
+    cheapest = int(np.lexsort((near_s, site.price))[0])
+    return list(dict.fromkeys([cheapest, *seeds.values(), *nearest]))[:MAX_SEEDS]
 
 
 def _tour(site: Site, seed: int, edge_s: Floats, compute_s: Floats) -> Tour:

@@ -31,8 +31,8 @@ RINGS_AT_ONCE: Final = 5040
 class Site:
     """A pool of nodes with everything that placing workers on them needs.
 
-    `price` and `cpus` have shape `(N,)` in the order of `pool.nodes`, as do the rows and
-    columns of `links`.
+    `price`, `cpus` and `alike` have shape `(N,)` in the order of `pool.nodes`, as do the rows
+    and columns of `links`. `alike[i]` is the first node that computes just like node `i`.
     """
 
     pool: Pool
@@ -41,6 +41,7 @@ class Site:
     global_batch: int
     price: Floats
     cpus: Floats
+    alike: tuple[int, ...]
 
     def node_s(self, i: int, n_workers: int, sharing: int) -> float:
         """Compute time of a step on node `i` when `sharing` of `n_workers` sit there."""
@@ -71,7 +72,9 @@ def site_of(pool: Pool, links: Links, workload: Workload, global_batch: int) -> 
     inner = Links(index, links.one_way_s[cut], links.s_per_byte[cut], links.known[cut])
     price = np.array([node.price_usd_per_h for node in pool.nodes])
     cpus = np.array([node.cpus for node in pool.nodes])
-    return Site(pool, inner, workload, global_batch, price, cpus)
+    first: dict[tuple[str, float], int] = {}
+    alike = tuple(first.setdefault((n.kind, n.cpus), i) for i, n in enumerate(pool.nodes))
+    return Site(pool, inner, workload, global_batch, price, cpus, alike)
 
 
 def placements(site: Site, n_workers: int) -> tuple[Placed, ...]:
@@ -118,10 +121,11 @@ def place(site: Site, members: Sequence[int], counts: Sequence[int], orders: Int
     """The best ring of given nodes among `orders`, shape `(R, len(members))`."""
     n = sum(counts)
     pairs = list(zip(members, counts, strict=True))
-    step_s = max(site.node_s(i, n, k) for i, k in pairs)
+    like = {(site.alike[i], k) for i, k in pairs}
+    step_s = max(site.node_s(i, n, k) for i, k in like)
     order = orders[0]
     if n > 1:
-        cpus = min(site.held(i, k) for i, k in pairs)
+        cpus = min(site.held(i, k) for i, k in like)
         order, ring_s = _best_ring(site, np.array(members), np.array(counts), orders)
         step_s += ring_s + software_s(n, site.workload.payload_bytes, cpus)
     ranks = [members[j] for j in order for _ in range(counts[j])]
