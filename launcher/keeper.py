@@ -20,13 +20,13 @@ class Keeper:
 
     Args:
         storage: URI or path of the storage.
-        folder: the run's folder in it ("runs/brave-otter").
+        run: the run's name.
     """
 
-    def __init__(self, storage: str, folder: str) -> None:
+    def __init__(self, storage: str, run: str) -> None:
         from launcher.storage import Storage
 
-        self._storage, self._folder = Storage.open(storage), folder
+        self._folder = Storage.open(storage).folder(f"runs/{run}")
         self._events: list[Event] = []
         self._order = ORDER_NONE
         self._arrived = threading.Condition()
@@ -60,27 +60,27 @@ class Keeper:
         started_s = time.monotonic()
         with self._writing:
             self._n_checkpoints += 1
-            path = f"{self._folder}/checkpoints/{time.time_ns():020d}.npz"
-            self._storage.write(path, data)
+            path = f"checkpoints/{time.time_ns():020d}.npz"
+            self._folder.write(path, data)
             self._kept.append(path)
             for old in self._kept[:-KEEP_CHECKPOINTS]:
-                self._storage.delete(old)
+                self._folder.delete(old)
             self._kept = self._kept[-KEEP_CHECKPOINTS:]
         took_s = time.monotonic() - started_s
         self._say("checkpoint", position=position, path=path, bytes=len(data), took_s=took_s)
 
     def keep_artifacts(self, data: bytes, n_files: int) -> None:
         """Write the zipped files that rank 0 has left."""
-        path = f"{self._folder}/artifacts.zip"
+        path = "artifacts.zip"
         with self._writing:
-            self._storage.write(path, data)
+            self._folder.write(path, data)
         self._say("artifacts", path=path, files=n_files, bytes=len(data))
 
     def keep_model(self, name: str, data: bytes) -> None:
         """Write the trained model."""
-        path = f"{self._folder}/{name}"
+        path = name
         with self._writing:
-            self._storage.write(path, data)
+            self._folder.write(path, data)
         self._say("model", path=path, bytes=len(data))
 
     def _say(self, kind: str, **detail: Any) -> None:

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def _measure(job: Job, holding: Holding) -> Measurement:
         runtime_env={"env_vars": worker_environment(job.frameworks)},
     )
     try:
-        result: Any = ray.get(task.remote(job))
+        result: Any = ray.get(task.remote(replace(job, threads=(max(1, int(holding.cpus)),))))
     except ray.exceptions.RayError as error:
         raise ClusterError(
             f"Profiling on node {holding.node.ip} ended early ({type(error).__name__}): the "

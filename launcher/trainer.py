@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.worker.backend import LaunchBackendConfig
-from launcher.worker.job import ORDER_STOP, Event, Job
+from launcher.worker.job import ORDER_NONE, ORDER_STOP, Event, Job
 from policies.schema import Plan
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,9 @@ def worker_environment(frameworks: tuple[str, ...]) -> dict[str, str]:
     """Variables that a training process needs before it imports TensorFlow."""
     return {
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        "TF_USE_LEGACY_KERAS": "1" if "tf_keras" in frameworks and "keras" not in frameworks else "0",
+        "TF_USE_LEGACY_KERAS": "1"
+        if "tf_keras" in frameworks and "keras" not in frameworks
+        else "0",
         "KERAS_BACKEND": "tensorflow",
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONUNBUFFERED": "1",
@@ -51,7 +53,7 @@ def tensorflow_trainer() -> type:
     return LaunchTrainer
 
 
-def start_keeper(storage: str, folder: str) -> Any:
+def start_keeper(storage: str, run: str) -> Any:
     """The keeper actor of a run, on the driver's node."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -60,7 +62,7 @@ def start_keeper(storage: str, folder: str) -> Any:
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(Keeper).options(num_cpus=0, max_concurrency=8, scheduling_strategy=here)
-    return actor.remote(storage, folder)
+    return actor.remote(storage, run)
 
 
 class SegmentRun:
@@ -79,6 +81,9 @@ class SegmentRun:
 
     def start(self) -> None:
         """Start the workers; returns at once."""
+        import ray
+
+        ray.get(self._keeper.order.remote(ORDER_NONE))  # forget an earlier segment's order
         self._thread.start()
 
     def is_running(self) -> bool:

@@ -21,7 +21,7 @@ class Job:
         frameworks: "keras", "tf_keras", or both.
         seed: seed for Python, NumPy and Keras on every rank.
         node_ids: node of each rank, in the plan's order.
-        threads: TensorFlow threads of one worker (0 lets TensorFlow choose).
+        threads: TensorFlow threads of each rank (empty lets TensorFlow choose).
         checkpoint: reference to a checkpoint's bytes to resume from, or None.
         artifacts: reference to the zipped files that rank 0 had left, or None.
         hints: lines that name likely causes, for messages ("train.py:12: np.random.default_rng()").
@@ -37,7 +37,7 @@ class Job:
     frameworks: tuple[str, ...]
     seed: int
     node_ids: tuple[str, ...] = ()
-    threads: int = 0
+    threads: tuple[int, ...] = ()
     checkpoint: Any = None
     artifacts: Any = None
     checkpoint_every_s: float | None = None

@@ -27,7 +27,9 @@ def train(config: dict[str, Any]) -> None:
     """
     job, keeper = config["job"], config["keeper"]
     rank, world_size = int(os.environ["LAUNCH_RANK"]), int(os.environ["LAUNCH_WORLD_SIZE"])
-    folder = Path(tempfile.mkdtemp(prefix=f"launch-{job.run}-")) / (Path(job.shown_root).name or "root")
+    folder = Path(tempfile.mkdtemp(prefix=f"launch-{job.run}-")) / (
+        Path(job.shown_root).name or "root"
+    )
     channel = Channel(keeper if rank == 0 else None, lambda code: orders.append(code))
     orders: list[int] = []
     try:
@@ -50,7 +52,7 @@ def _train(
     import ray
 
     channel.emit("stage", text="starting TensorFlow")
-    parallel = start_engine(job, world_size)
+    parallel = start_engine(job, rank, world_size)
     script.unpack(ray.get(job.archive), folder)
     listing = script.listing(folder)
     if job.artifacts is not None:
@@ -75,7 +77,7 @@ def _train(
     channel.emit("end", how=how)
 
 
-def start_engine(job: Job, world_size: int) -> Any:
+def start_engine(job: Job, rank: int, world_size: int) -> Any:
     """TensorFlow's threads and collectives, and Keras's corrections, before the script runs."""
     import tensorflow as tf
 
@@ -84,8 +86,9 @@ def start_engine(job: Job, world_size: int) -> Any:
 
     tf.get_logger().setLevel("ERROR")
     if job.threads:
-        tf.config.threading.set_intra_op_parallelism_threads(job.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(max(2, job.threads))
+        threads = job.threads[rank]
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
     if job.kind != "fit":
         return None
     if world_size > 1:
@@ -134,4 +137,8 @@ def _tell_error(keeper: Any, channel: Channel, rank: int, kind: str, text: str) 
 
     with contextlib.suppress(Exception):  # keep the order of output and error where we can
         channel.flush()
-    ray.get(keeper.tell.remote([Event("error", time.time(), {"rank": rank, "kind": kind, "text": text})]))
+    ray.get(
+        keeper.tell.remote(
+            [Event("error", time.time(), {"rank": rank, "kind": kind, "text": text})]
+        )
+    )

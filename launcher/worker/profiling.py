@@ -64,7 +64,9 @@ def profile(job: Job) -> Measurement | Refusal:
     """
     import ray
 
-    folder = Path(tempfile.mkdtemp(prefix="launch-profile-")) / (Path(job.shown_root).name or "root")
+    folder = Path(tempfile.mkdtemp(prefix="launch-profile-")) / (
+        Path(job.shown_root).name or "root"
+    )
     try:
         script.unpack(ray.get(job.archive), folder)
         return _profile(job, folder)
@@ -80,7 +82,7 @@ def _profile(job: Job, folder: Path) -> Measurement:
     from launcher.worker.loop import start_engine
 
     began_s = time.perf_counter()
-    parallel = start_engine(job, world_size=1)
+    parallel = start_engine(job, rank=0, world_size=1)
     import_s = time.perf_counter() - began_s
     profiler = Profiler(parallel, import_s)
     profiler.install(job.frameworks)

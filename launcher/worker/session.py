@@ -216,6 +216,7 @@ class Session:
         """Report the epoch; make sure that all ranks saw the same data."""
         self.parallel.check_data()
         self._flush_steps()
+        since_last_step_s = time.perf_counter() - self._last_end_s if self._last_end_s else 0.0
         numbers = {name: _number(value) for name, value in logs.items()}
         self.channel.emit(
             "epoch",
@@ -223,6 +224,7 @@ class Session:
             epoch=epoch + 1,
             epochs=params.get("epochs"),
             steps=self._step,
+            evaluation_s=since_last_step_s,
             logs={name: value for name, value in numbers.items() if value is not None},
         )
         self._last_end_s = None

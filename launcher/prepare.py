@@ -1,0 +1,149 @@
+"""Measure before deciding: the cluster, its network and the script, side by side in time."""
+
+import importlib.metadata
+import logging
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.archive import pack
+from launcher.budget import Meter
+from launcher.cluster import Cluster
+from launcher.config import Environment, Request
+from launcher.preflight import check_script
+from launcher.probe import probe
+from launcher.profiler import Holding, ProfileCache, fingerprint, profile
+from launcher.stored import Shipped
+from launcher.worker.job import Job
+from policies.candidates import pools
+from policies.schema import Network, Workload
+
+logger = logging.getLogger(__name__)
+
+PROBE_DEADLINE_S = 15.0
+PROBE_MAX_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was learned before the decision."""
+
+    network: Network
+    workload: Workload
+    profile_remembered: bool
+
+
+def versions() -> dict[str, str]:
+    """What a measurement and a result depend on."""
+    names = ("ray", "tensorflow", "keras", "tf_keras")
+    found = {name: importlib.metadata.version(name) for name in names}
+    return found | {
+        "python": platform.python_version(),
+        "launch": importlib.metadata.version("train-launcher"),
+    }
+
+
+def make_job(request: Request, shipped: Shipped, run: str, archive: Any) -> Job:
+    """The job as all segments share it; `archive` refers to the zipped folder."""
+    return Job(
+        run=run,
+        archive=archive,
+        script=shipped.script,
+        shown_root=shipped.shown_root,
+        argv0=shipped.argv0,
+        args=request.args,
+        kind=shipped.kind,
+        frameworks=shipped.frameworks,
+        seed=request.seed,
+        checkpoint_every_s=request.checkpoint_every_s,
+        hints=shipped.hints,
+    )
+
+
+def ship(request: Request, environment: Environment, warn: Callable[[str], None]) -> Shipped:
+    """Check the script and pack its folder.
+
+    Raises:
+        ScriptError: the script cannot be trained, or its folder is too large.
+    """
+    script = check_script(
+        request.script,
+        environment.cwd,
+        home=environment.home,
+        legacy_keras=environment.tf_use_legacy_keras,
+    )
+    archive = pack(script.root, request)
+    for text in archive.warnings:
+        warn(text)
+    return Shipped(
+        content=archive.content,
+        fingerprint=archive.fingerprint,
+        script=script.name,
+        shown_root=str(script.root),
+        argv0=_typed(request, environment),
+        kind=script.kind,
+        frameworks=script.frameworks,
+        hints=script.hints,
+    )
+
+
+def holdings(cluster: Cluster, request: Request) -> tuple[Holding, ...]:
+    """One node of each kind that could train, with what a worker would hold on it alone."""
+    found: dict[str, Holding] = {}
+    for pool in pools(cluster.nodes, request.limits):
+        for node in pool.nodes:
+            if node.kind not in found:
+                options = pool.options({node.id: 1})
+                found[node.kind] = Holding(node, options.cpus_per_worker, options.gpus_per_worker)
+    return tuple(found.values())
+
+
+def measure(
+    cluster: Cluster,
+    request: Request,
+    job: Job,
+    shipped: Shipped,
+    environment: Environment,
+    meter: Meter,
+    stage: Callable[[str], None],
+) -> Measured:
+    """Probe the network and profile the script at the same time.
+
+    Args:
+        shipped: the script and its folder.
+        meter: starts counting the nodes that profiling holds.
+
+    Raises:
+        ScriptFailedError: the script raised before its first step.
+        ScriptError: the script cannot be trained.
+        ClusterError: a node died meanwhile.
+    """
+    cache = ProfileCache(environment.state_dir / "profiles")
+    held = holdings(cluster, request)
+    fingerprints = [fingerprint(shipped.fingerprint, job, versions(), each) for each in held]
+    if any(cache.load(each) is None for each in fingerprints):
+        meter.hold([each.node for each in held])
+        stage("profiling: running the script up to its first steps")
+    with ThreadPoolExecutor(1) as pool:
+        network = pool.submit(_probe, cluster, environment)
+        workload, remembered = profile(job, held, fingerprints, cache)
+        return Measured(network.result(), workload, remembered)
+
+
+def _probe(cluster: Cluster, environment: Environment) -> Network:
+    return probe(
+        cluster,
+        deadline_s=PROBE_DEADLINE_S,
+        max_bytes=PROBE_MAX_BYTES,
+        progress=lambda text: logger.info("%s", text),
+        cache_path=environment.state_dir / "network.json",
+    )
+
+
+def _typed(request: Request, environment: Environment) -> str:
+    """The script as a person would type it from where launch was called."""
+    if request.script.is_relative_to(environment.cwd):
+        return str(request.script.relative_to(environment.cwd))
+    return str(request.script)
