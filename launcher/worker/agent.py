@@ -1,0 +1,139 @@
+"""The probe's part on a node: answers other agents, and measures the path to one of them."""
+
+import contextlib
+import hmac
+import logging
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+
+from launcher.worker.probe_path import (
+    HANDSHAKE_S,
+    HELLO,
+    RESULT,
+    WELCOME,
+    Effort,
+    Endpoint,
+    Reading,
+    Wish,
+    measure,
+    prepare,
+    read_exactly,
+)
+from launcher.worker.transfer import PING, receive, send
+
+log = logging.getLogger(__name__)
+
+TOKEN_BYTES = 16
+_MAX_CONNECTIONS = 8
+_MAX_SESSIONS = 4096
+
+
+class ProbeAgent:
+    """Listens on a node's address at ports of its own; serves only who knows the token.
+
+    Args:
+        ip: the node's address, on which to listen.
+        token: `TOKEN_BYTES` random bytes that all agents of a probe share.
+    """
+
+    def __init__(self, ip: str, token: bytes) -> None:
+        self._token = token
+        self._tcp = socket.create_server((ip, 0))
+        self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._udp.bind((ip, 0))
+        self._arrived_by_session: Counter[bytes] = Counter()
+        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._closed = threading.Event()
+        self._endpoint = Endpoint(ip, self._tcp.getsockname()[1], self._udp.getsockname()[1])
+        for serve in (self._serve_tcp, self._serve_udp):
+            threading.Thread(target=serve, daemon=True).start()
+
+    def endpoint(self) -> Endpoint:
+        """Where this agent listens; also the sign that it is alive."""
+        return self._endpoint
+
+    def measure(self, peer: Endpoint, effort: Effort) -> Reading:
+        """The path between this agent and another; see `probe_path.measure`."""
+        return measure(peer, self._token, effort)
+
+    def close(self) -> None:
+        """Stop listening. A transfer that still runs ends by its own limits."""
+        self._closed.set()
+        for sock in (self._tcp, self._udp):
+            # Wakes the thread that waits on it, where the system supports that.
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _serve_tcp(self) -> None:
+        while not self._closed.is_set():
+            try:
+                sock, _ = self._tcp.accept()
+            except OSError:
+                return  # closed
+            if self._slots.acquire(blocking=False):
+                threading.Thread(target=self._answer, args=(sock,), daemon=True).start()
+            else:
+                sock.close()
+
+    def _answer(self, sock: socket.socket) -> None:
+        try:
+            with sock:
+                prepare(sock, HANDSHAKE_S)
+                token, *fields = HELLO.unpack(read_exactly(sock, HELLO.size))
+                if hmac.compare_digest(token, self._token):
+                    sock.sendall(WELCOME)
+                    self._answer_friend(sock, Wish(*fields))
+        except (OSError, struct.error) as error:  # gone, or never knew how to ask
+            log.debug("a connection ended early: %s", error)
+        finally:
+            self._slots.release()
+
+    def _answer_friend(self, sock: socket.socket, wish: Wish) -> None:
+        sock.settimeout(wish.patience_s)
+        if wish.what == b"P":
+            self._answer_pings(sock, wish.session)
+        elif wish.what == b"D":
+            send(sock, max_bytes=wish.max_bytes, max_s=wish.max_s)
+        elif wish.what == b"U":
+            max_s = wish.max_s + wish.rtt_s
+            got = receive(sock, max_bytes=wish.max_bytes, max_s=max_s, rtt_s=wish.rtt_s)
+            sock.sendall(RESULT.pack(got.n_bytes, got.bytes_per_s or 0.0))
+            _drain(sock)
+
+    def _answer_pings(self, sock: socket.socket, session: bytes) -> None:
+        try:
+            while ask := sock.recv(1):
+                if ask == b"c":
+                    sock.sendall(RESULT.pack(self._arrived_by_session[session], 0.0))
+                else:
+                    sock.sendall(ask)
+        finally:
+            self._arrived_by_session.pop(session, None)
+
+    def _serve_udp(self) -> None:
+        while not self._closed.is_set():
+            try:
+                data, sender = self._udp.recvfrom(64)
+                if self._is_ping(data):
+                    self._count(data[TOKEN_BYTES : TOKEN_BYTES + 8])
+                    self._udp.sendto(data, sender)
+            except OSError as error:
+                log.debug("an echo failed: %s", error)
+
+    def _is_ping(self, data: bytes) -> bool:
+        return len(data) == PING.size and hmac.compare_digest(data[:TOKEN_BYTES], self._token)
+
+    def _count(self, session: bytes) -> None:
+        if session in self._arrived_by_session or len(self._arrived_by_session) < _MAX_SESSIONS:
+            self._arrived_by_session[session] += 1
+
+
+def _drain(sock: socket.socket) -> None:
+    """Read what is still under way, so that the answer isn't lost to a reset."""
+    deadline_s = time.perf_counter() + HANDSHAKE_S
+    while time.perf_counter() < deadline_s and sock.recv(1 << 16):
+        pass
