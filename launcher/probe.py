@@ -1,0 +1,225 @@
+"""Probes the network between a cluster's nodes: round trip, jitter, loss, bandwidth."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from launcher import network_cache
+from launcher.cluster import Cluster
+from launcher.network_map import Pair, complete, rounds, silent_link
+from launcher.worker.agent import TOKEN_BYTES, ProbeAgent
+from launcher.worker.probe_path import Effort, Endpoint, Reading
+from policies.schema import Link, Network, Node
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 15.0
+MAX_BYTES = 2 << 30
+MAX_ROUNDS = 23  # each node meets so many others; 24 nodes are probed in full
+
+_PATH = "default"
+_START_S = 10.0  # an agent's process takes 0.2 to 3 s
+_USUAL_S = 2.5  # a pair inside a datacenter takes 0.1 to 1 s
+_PAIR_S = 5.5  # more for a far pair: a far pair: greetings of 1 s, pings of 0.6 s, a transfer of up to 5 s
+_PAIR_MAX_BYTES = 16 << 20
+_PAIR_MIN_BYTES = 64 << 10
+_PING_S = 1.0
+
+
+@dataclass(slots=True)
+class _Probe:
+    """What is known so far; `agents` are Ray actor handles by node id."""
+
+    deadline_at_s: float
+    progress: Callable[[str], None]
+    agents: dict[str, Any] = field(default_factory=dict)
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    readings: dict[Pair, Reading] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.deadline_at_s - time.monotonic())
+
+    def hides(self, pair: Pair) -> bool:
+        """Whether a node of this pair is silent."""
+        return not self.silent.isdisjoint(pair)
+
+
+def probe(
+    cluster: Cluster,
+    *,
+    deadline_s: float = DEADLINE_S,
+    max_bytes: int = MAX_BYTES,
+    progress: Callable[[str], None] = lambda _: None,
+    cache: Path | None = None,
+) -> Network:
+    """Measure the paths between all nodes, disjoint pairs at the same time.
+
+    Blocks until all is measured or the deadline is over. A node that doesn't answer costs its
+    waiting time once; its links are "not known" and it's listed as `silent`. Beyond
+    `MAX_ROUNDS` + 1 nodes each node meets `MAX_ROUNDS` others, and the other links are assumed
+    (`network_map.complete`), as are links for which the time didn't suffice.
+
+    Args:
+        cluster: a connected cluster.
+        deadline_s: for all of it, in seconds.
+        max_bytes: that all transfers together may carry.
+        progress: is told in a few words what is going on.
+        cache: a file that remembers maps for ten minutes; None: always measure.
+
+    Returns:
+        Both directions of every pair and each node's loopback.
+    """
+    now = datetime.now(UTC)
+    known = network_cache.load(cache, cluster.nodes, now) if cache else None
+    if known is not None:
+        log.info("network remembered from %s", known.probed_at)
+        return known
+    started_s = time.monotonic()
+    state = _Probe(started_s + deadline_s, progress)
+    try:
+        _start_agents(state, cluster.nodes)
+        _measure_all(state, max_bytes)
+    finally:
+        _stop_agents(state)
+    took_s = time.monotonic() - started_s
+    network = _network([n.id for n in cluster.nodes], state, now.isoformat(), took_s)
+    log.info("probed %d links in %.1f s, silent: %s", len(network.links), took_s, network.silent)
+    if cache:
+        network_cache.save(cache, cluster.nodes, network)
+    return network
+
+
+def _start_agents(state: _Probe, nodes: Sequence[Node]) -> None:
+    """An agent per node; those that don't come up in time are silent."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    token = os.urandom(TOKEN_BYTES)
+    state.progress(f"starting {len(nodes)} probe agents")
+    # Two threads: an agent that measures still says that it is alive.
+    remote = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(ProbeAgent)
+    for node in nodes:
+        here = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        state.agents[node.id] = remote.options(scheduling_strategy=here).remote(node.ip, token)
+    asked = {node.id: state.agents[node.id].endpoint.remote() for node in nodes}
+    answers = _answers(asked, min(_START_S, state.left_s))
+    for node in nodes:
+        if node.id in answers:
+            state.endpoints[node.id] = answers[node.id]
+        else:
+            _silence(state, node.id, "its probe agent did not start")
+
+
+def _measure_all(state: _Probe, max_bytes: int) -> None:
+    """Loopbacks, then the rounds of pairs, until the time is over."""
+    ids = list(state.endpoints)
+    schedule = [[(i, i) for i in ids], *rounds(ids)[:MAX_ROUNDS]]
+    n_pairs = sum(len(pairs) for pairs in schedule)
+    share = max(_PAIR_MIN_BYTES, min(_PAIR_MAX_BYTES, max_bytes // max(1, 2 * n_pairs)))
+    left_bytes = max_bytes
+    for pairs in schedule:
+        alive = [p for p in pairs if not state.hides(p)]
+        affordable = alive[: max(0, left_bytes // (2 * share))]
+        if state.left_s == 0.0:
+            log.warning("the probe's time is over: %d pairs measured", len(state.readings))
+            return
+        _measure(state, affordable, Effort(max_bytes=share))
+        left_bytes -= sum(state.readings[p].sent_bytes for p in affordable if p in state.readings)
+        state.progress(f"{len(state.readings)} of {n_pairs} paths measured")
+
+
+def _measure(state: _Probe, pairs: Sequence[Pair], effort: Effort) -> None:
+    """One round: all its pairs at the same time."""
+    refs = {
+        (a, b): state.agents[a].measure.remote(
+            state.endpoints[b], replace(effort, both_ways=a != b)
+        )
+        for a, b in pairs
+    }
+    readings: dict[Pair, Reading] = _answers(refs, min(_USUAL_S, state.left_s))
+    _find_silent(state, [p for p in pairs if p not in readings or readings[p].rtt_s is None])
+    late = {p: ref for p, ref in refs.items() if p not in readings and not state.hides(p)}
+    readings |= _answers(late, min(_PAIR_S, state.left_s))
+    for pair, reading in readings.items():
+        if reading.error:
+            log.warning("path %s: %s", pair, reading.error)
+    state.readings |= readings
+
+
+def _find_silent(state: _Probe, failed: Sequence[Pair]) -> None:
+    """Of a pair that failed, the agent that Ray can't reach either is silent.
+
+    If both answer, the pair is slow or only the path between them is blocked.
+    """
+    asked = {i: state.agents[i].endpoint.remote() for i in {i for pair in failed for i in pair}}
+    answers = _answers(asked, _PING_S)
+    for node_id in asked.keys() - answers.keys():
+        _silence(state, node_id, "its probe agent stopped answering")
+
+
+def _silence(state: _Probe, node_id: str, why: str) -> None:
+    log.warning("node %s is silent: %s", node_id, why)
+    state.silent.add(node_id)
+
+
+def _answers(refs: dict[Any, Any], timeout_s: float) -> dict[Any, Any]:
+    """The results that came in time, by key; a dead actor gives none."""
+    import ray
+    from ray.exceptions import GetTimeoutError, RayError
+
+    if not refs:
+        return {}
+    ready, _ = ray.wait(list(refs.values()), num_returns=len(refs), timeout=timeout_s)
+    found = {}
+    for key, ref in refs.items():
+        if ref in ready:
+            try:
+                found[key] = ray.get(ref, timeout=_PING_S)
+            except (RayError, GetTimeoutError, OSError) as error:
+                log.warning("the probe agent of %s failed: %s", key, error)
+    return found
+
+
+def _stop_agents(state: _Probe) -> None:
+    import ray
+
+    for agent in state.agents.values():
+        ray.kill(agent)
+
+
+def _network(ids: Sequence[str], state: _Probe, probed_at: str, took_s: float) -> Network:
+    link_by_pair: dict[Pair, Link] = {}
+    for (a, b), reading in state.readings.items():
+        if not state.hides((a, b)):
+            link_by_pair[a, b], link_by_pair[b, a] = _links(a, b, reading)
+    gone = [(a, b) for a in ids for b in ids if state.hides((a, b))]
+    open_pairs = [(a, b) for a in ids for b in ids if (a, b) not in link_by_pair]
+    missing = [pair for pair in open_pairs if not state.hides(pair)]
+    links = [
+        *link_by_pair.values(),
+        *complete(link_by_pair, missing),
+        *(silent_link(a, b, _PATH) for a, b in gone),
+    ]
+    order = {node_id: i for i, node_id in enumerate(ids)}
+    links.sort(key=lambda link: (order[link.src], order[link.dst]))
+    return Network(tuple(links), probed_at, took_s, tuple(i for i in ids if i in state.silent))
+
+
+def _links(a: str, b: str, reading: Reading) -> tuple[Link, Link]:
+    """Both directions of a measured pair (twice the same for a loopback)."""
+    there = Link(
+        a, b, _PATH, reading.rtt_s, reading.jitter_s, reading.loss_out, reading.out_bytes_per_s
+    )
+    if a == b:
+        return there, there
+    back = Link(
+        b, a, _PATH, reading.rtt_s, reading.jitter_s, reading.loss_back, reading.back_bytes_per_s
+    )
+    return there, back
