@@ -1,0 +1,76 @@
+"""Where log lines go: all to the command's log file, our warnings also to the terminal."""
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+LOG_FILE = "launch.log"
+OURS = ("launcher", "policies")
+KEPT_FOLDERS = 50
+_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+class _Lines(logging.Handler):
+    """Hands each record to a function as one line, without its traceback."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record's message as one line."""
+        self._write(" ".join(record.getMessage().split()))
+
+
+def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
+    """Send everything to a file in `folder`, and warnings of ours to `write`.
+
+    Ray's and TensorFlow's own lines only reach the file. Calling it again replaces the handlers
+    of the call before.
+
+    Args:
+        folder: is made if needed.
+        write: takes one line for the terminal.
+
+    Returns:
+        The log file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOG_FILE
+    file = logging.FileHandler(path, encoding="utf-8", delay=True)
+    file.setFormatter(logging.Formatter(_FORMAT))
+    root = logging.getLogger()
+    for handler in [*root.handlers]:
+        root.removeHandler(handler)
+        handler.close()
+    root.addHandler(file)
+    root.setLevel(logging.WARNING)
+    for name in OURS:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.DEBUG)
+        for handler in [*logger.handlers]:
+            logger.removeHandler(handler)
+        logger.addHandler(_Lines(write))
+    logging.captureWarnings(capture=not sys.warnoptions)
+    if not sys.warnoptions:
+        warnings.simplefilter("default")
+    return path
+
+
+def new_log_folder(logs: Path, now: datetime, pid: int) -> Path:
+    """A folder for the log files of one command; the oldest beyond 50 are deleted."""
+    folder = logs / f"{now:%Y%m%d-%H%M%S}-{pid}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in sorted(path for path in logs.iterdir() if path.is_dir())[:-KEPT_FOLDERS]:
+        _delete(old)
+    return folder
+
+
+def _delete(folder: Path) -> None:
+    """Delete a log folder as far as possible: it may be in use or belong to someone else."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
