@@ -1,1 +1,29 @@
-"""Ways to exchange gradients between workers."""
+"""Ways to exchange gradients and other arrays between workers.
+
+`alone.Alone` is for one worker, `collective.CollectiveExchange` is TensorFlow's own all-reduce.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Exchange(Protocol):
+    """Sums over all ranks; every rank must make the same calls in the same order."""
+
+    rank: int
+    world_size: int
+
+    def sum_tensors(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
+        """Sums TensorFlow tensors over ranks, inside or outside of a graph.
+
+        Args:
+            tensors: float or 32/64-bit integer tensors of static shape, equal on all ranks.
+            purpose: what is summed; calls that must not be mixed up have different purposes.
+        """
+        ...
+
+    def sum_arrays(self, arrays: Sequence[np.ndarray], purpose: str) -> list[np.ndarray]:
+        """Sums NumPy arrays over ranks, keeping their dtypes; blocks until all ranks take part."""
+        ...

@@ -1,0 +1,434 @@
+"""Data parallelism inside an unmodified Keras script: the state and the arithmetic.
+
+Every rank runs the script with plain Keras and goes through the same global batches, of which
+it takes its own rows. Gradients, loss denominators, metric states and batch moments are summed
+over ranks, so that n workers train as one. What touches Keras's private names is in
+`keras_compat` and `tf_keras_compat`.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+
+from launcher.errors import ScriptError
+from launcher.worker.exchange import Exchange
+
+if TYPE_CHECKING:
+    from launcher.worker.step import StepState
+
+Role = Literal["train", "test", "predict"]
+
+OTHER_DATA = (
+    "Worker {rank} saw other training data than worker 0, so rows would be trained twice or "
+    "never. The likely cause is a random generator of the script's own without a seed, such as "
+    "np.random.default_rng(). Give it a seed, or use NumPy's global generator, which launch seeds."
+)
+GENERATOR = (
+    "The {role} data is a Python generator ({name}), whose stream cannot be shared out between "
+    "workers. Use tf.data.Dataset.from_generator or a PyDataset (Sequence), or --workers 1."
+)
+OWN_LOOP = (
+    "The script has its own training loop: it applies gradients with {name} outside of Keras's "
+    "train_step, which cannot be trained under allreduce. Use model.fit, or --workers 1."
+)
+
+
+class Framework(Protocol):
+    """What a generation of Keras tells about a model."""
+
+    def is_model(self, model: Any) -> bool:
+        """Whether the model is of this framework."""
+        ...
+
+    def state_variables(self, model: Any) -> list[Any]:
+        """Weights and optimizer state, random seeds excluded; empty where nothing is built."""
+        ...
+
+    def moving_statistics(self, model: Any) -> list[Any]:
+        """The moving averages of batch normalisation."""
+        ...
+
+    def fold_rank(self, model: Any, rank: int) -> None:
+        """Makes the random layers of this rank differ from other ranks'; idempotent."""
+        ...
+
+
+@dataclass(slots=True)
+class Call:
+    """A `fit`, `evaluate` or `predict` that is running."""
+
+    kind: Literal["fit", "evaluate", "predict", "whole"]
+    has_training_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """How much of the training data to pass over: whole epochs, then steps of the next."""
+
+    epochs: int
+    steps: int
+
+
+class DataParallel:
+    """Trains one script on all ranks of an exchange as if they were one machine.
+
+    Args:
+        exchange: sums over ranks.
+        shares: each rank's positive part of every global batch, any scale; equal by default.
+        sync_batchnorm: whether batch normalisation takes its moments over the global batch.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        shares: Sequence[float] | None = None,
+        sync_batchnorm: bool = True,
+    ) -> None:
+        self.exchange = exchange
+        self.shares = tuple(shares) if shares is not None else (1.0,) * exchange.world_size
+        if len(self.shares) != exchange.world_size:
+            raise ValueError(f"{len(self.shares)} shares for {exchange.world_size} workers")
+        self.sync_batchnorm = sync_batchnorm
+        self._frameworks: list[Framework] = []
+        self._state: StepState | None = None
+        self._request = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets what belongs to a fit: replays, pending metric states, requests."""
+        self._calls: list[Call] = []
+        self._depth = 0
+        self._exchanging = False
+        self._replay: Replay | None = None
+        self._pending_metrics: list[np.ndarray] | None = None
+        self._unbuilt: WeakSet[Any] = WeakSet()
+        self._results: list[tuple[Any, Any]] = []
+        self._log_metrics: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
+        self._request = 0
+        if self._state is not None:
+            self._state.request.assign(0.0)
+            self._state.agreed.assign(0.0)
+
+    def install(self, frameworks: Collection[str]) -> None:
+        """Patches Keras, once per process.
+
+        Args:
+            frameworks: of "keras" and "tf_keras".
+        """
+        from launcher.worker.step import StepState
+
+        self._state = StepState(self.exchange)
+        if "keras" in frameworks:
+            from launcher.worker import keras_compat
+
+            self._frameworks.append(keras_compat.install(self))
+        if "tf_keras" in frameworks:
+            from launcher.worker import tf_keras_compat
+
+            self._frameworks.append(tf_keras_compat.install(self))
+
+    # ---- what the session calls
+
+    def request(self, code: int) -> None:
+        """Asks all ranks for something (to stop, say); from any thread, on any rank."""
+        self._request = code
+        self.state.request.assign(float(code))
+
+    def agreed(self) -> int:
+        """The sum of all ranks' requests as of the last step; equal on all ranks."""
+        if self.exchange.world_size == 1:
+            return self._request
+        return round(float(self.state.agreed.numpy()))
+
+    def replay(self, epochs: int, steps: int) -> None:
+        """Lets the next training data pass over epochs and steps that were trained before."""
+        self._replay = Replay(epochs, steps)
+
+    def data_hash(self) -> int:
+        """Rolling hash of the global batches trained on in this epoch, int64."""
+        return int(self.state.digest.numpy())
+
+    def check_data(self) -> None:
+        """Compares the ranks' data hashes; collective.
+
+        Raises:
+            ScriptError: a rank saw other data than rank 0; on every rank.
+        """
+        hashes = np.zeros(self.exchange.world_size, np.int64)
+        hashes[self.exchange.rank] = self.data_hash()
+        (hashes,) = self.exchange.sum_arrays([hashes], "data hashes")
+        different = np.flatnonzero(hashes != hashes[0])
+        if different.size:
+            raise ScriptError(OTHER_DATA.format(rank=different[0]))
+
+    def prepare(self, model: Any) -> None:
+        """Gives all ranks rank 0's weights and random layers of their own; collective."""
+        if self.exchange.world_size == 1:
+            return
+        framework = self._framework_of(model)
+        if not self._broadcast(framework.state_variables(model)):
+            self._unbuilt.add(model)
+        framework.fold_rank(model, self.exchange.rank)
+
+    def metric_state(self, model: Any) -> list[np.ndarray]:
+        """The states of all metrics, summed over ranks; collective."""
+        variables = metric_variables(model.metrics)
+        return self.exchange.sum_arrays([v.numpy() for v in variables], "metric states")
+
+    def load_metric_state(self, model: Any, arrays: list[np.ndarray]) -> None:
+        """Goes on from metric states: rank 0 takes them over, the others start at zero.
+
+        Where metrics are not built yet, it happens after the first step.
+        """
+        variables = metric_variables(model.metrics)
+        for variable in variables:
+            variable.assign(np.zeros(variable.shape, variable.numpy().dtype))
+        self._pending_metrics = list(arrays) if self.exchange.rank == 0 else None
+        if len(variables) == len(arrays):
+            self._add_pending_metrics(variables)
+
+    # ---- what the compatibility layers call
+
+    @property
+    def state(self) -> "StepState":
+        """The running step's numbers."""
+        if self._state is None:
+            raise ValueError("install() comes first")
+        return self._state
+
+    @property
+    def shares_data(self) -> bool:
+        """Whether there is more than one rank."""
+        return self.exchange.world_size > 1
+
+    @property
+    def in_step(self) -> bool:
+        """Whether Keras is inside a train_step or test_step (maybe while tracing it)."""
+        return self._depth > 0 and self.shares_data
+
+    @contextlib.contextmanager
+    def call(self, kind: Literal["fit", "evaluate", "predict", "whole"]) -> Iterator[None]:
+        """Marks a call of `fit`, `evaluate`, or `predict`."""
+        self._calls.append(Call(kind))
+        try:
+            yield
+        finally:
+            self._calls.pop()
+
+    def role(self) -> Role | None:
+        """The role of a data stream that is made now; None where it must stay whole."""
+        call = self._calls[-1] if self._calls else None
+        if call is None or call.kind == "whole":
+            return None
+        if call.kind == "fit" and not call.has_training_data:
+            call.has_training_data = True
+            return "train"
+        return "predict" if call.kind == "predict" else "test"
+
+    def is_calling(self) -> bool:
+        """Whether a `fit`, `evaluate` or `predict` is running."""
+        return bool(self._calls)
+
+    def shared(self, dataset: Any, role: Role) -> Any:
+        """The dataset of this rank's slices; one worker's training data carries hashes only."""
+        from launcher.worker.sharing import cuts_of, share_dataset
+
+        if not self.shares_data and role != "train":
+            return dataset
+        rank, cuts = self.exchange.rank, cuts_of(self.shares)
+        return share_dataset(
+            dataset, rank, cuts, hashed=role == "train", numbered=role == "predict"
+        )
+
+    def refuse_generator(self, role: Role, source: Any) -> None:
+        """Raises `ScriptError` for a Python generator, where there is more than one rank."""
+        if self.shares_data:
+            name = getattr(source, "__qualname__", type(source).__qualname__)
+            kind = {"train": "training", "test": "validation", "predict": "prediction"}[role]
+            raise ScriptError(GENERATOR.format(role=kind, name=name))
+
+    def take_replay(self) -> Replay:
+        """What the training data that starts now must pass over."""
+        replay, self._replay = self._replay, None
+        return replay or Replay(0, 0)
+
+    def begin_epoch(self) -> None:
+        """Starts the data hash anew."""
+        self.state.digest.assign(0)
+
+    def pass_over(self, element: Any) -> None:
+        """Counts a batch that is passed over in the data hash."""
+        from launcher.worker.sharing import Shared
+        from launcher.worker.step import next_digest
+
+        if isinstance(element, Shared):
+            self.state.digest.assign(next_digest(self.state.digest, element.digest))
+
+    def run_step(self, step: Callable[[Any], Any], model: Any, data: Any, role: Role) -> Any:
+        """Runs a train_step or test_step on its part of a batch, or on a whole batch."""
+        from launcher.worker.sharing import Shared
+
+        if self._depth:
+            return step(data)
+        self._depth += 1
+        self._results.clear()
+        try:
+            if isinstance(data, Shared):
+                self.state.begin_shared(data, training=role == "train")
+                data = data.data
+            elif self.shares_data:
+                self.state.begin_whole()
+            logs = step(data)
+            self._note_metrics(model, role, logs)
+            return logs
+        finally:
+            self._depth -= 1
+
+    def note_result(self, metric: Any, result: Any) -> Any:
+        """Remembers which metric a result inside a step came from."""
+        if self.in_step:
+            self._results.append((result, metric))
+        return result
+
+    def exchange_gradients(
+        self, apply: Callable[[list[Any]], Any], gradients: Sequence[Any], optimizer: Any
+    ) -> Any:
+        """Calls `apply` with the gradients of the global batch; nested calls exchange nothing.
+
+        Raises:
+            ScriptError: outside of a train_step, on more than one rank.
+        """
+        gradients = list(gradients)
+        if not self.shares_data or self._exchanging or not gradients:
+            return apply(gradients)
+        if not self.in_step:
+            raise ScriptError(OWN_LOOP.format(name=type(optimizer).__name__))
+        self._exchanging = True
+        try:
+            return apply(self.state.mean_gradients(gradients))
+        finally:
+            self._exchanging = False
+
+    def after_execution(self, model: Any) -> None:
+        """After each call of a train function: what had to wait until all was built."""
+        if self.shares_data and model in self._unbuilt:
+            self._broadcast(self._framework_of(model).state_variables(model))
+            self._unbuilt.discard(model)
+        if self._pending_metrics is not None:
+            self._add_pending_metrics(metric_variables(model.metrics))
+
+    def epoch_logs(self, model: Any, logs: Any, compute: Callable[[Any], Any]) -> Any:
+        """The logs of an epoch or an evaluation from all ranks' metric states; collective.
+
+        Args:
+            model: whose logs.
+            logs: what the last step returned.
+            compute: Keras's own way from `logs` to the result.
+        """
+        call = self._calls[-1] if self._calls else None
+        if not self.shares_data or call is None or call.kind == "whole":
+            return compute(logs)
+        role = "train" if call.kind == "fit" else "test"
+        if role == "train" and not self.sync_batchnorm:
+            self._average(self._framework_of(model).moving_statistics(model))
+        noted = self._log_metrics.get(model, {}).get(role, {})
+        with self._summed([*model.metrics, *noted.values()]):
+            result = compute(logs)
+            if result is not logs or not isinstance(logs, dict):
+                return result
+            known = {k: _value(m.result()) for k, m in noted.items() if k in logs}
+        return known | self._weighted({k: v for k, v in logs.items() if k not in known})
+
+    # ---- details
+
+    def _framework_of(self, model: Any) -> Framework:
+        return next(framework for framework in self._frameworks if framework.is_model(model))
+
+    def _broadcast(self, variables: Sequence[Any]) -> bool:
+        """Gives all ranks rank 0's values; whether all ranks had the same variables."""
+        shapes = [tuple(variable.shape) for variable in variables]
+        known = np.zeros(self.exchange.world_size, np.int64)
+        known[self.exchange.rank] = len(shapes)
+        (known,) = self.exchange.sum_arrays([known], "number of weights")
+        if not known.all() or len(set(known.tolist())) > 1:
+            return False
+        own = [np.asarray(variable.numpy()) for variable in variables]
+        if self.exchange.rank != 0:
+            own = [np.zeros_like(array) for array in own]
+        for variable, value in zip(
+            variables, self.exchange.sum_arrays(own, "weights of worker 0"), strict=True
+        ):
+            variable.assign(value)
+        return True
+
+    def _average(self, variables: Sequence[Any]) -> None:
+        share = self.shares[self.exchange.rank] / sum(self.shares)
+        own = [variable.numpy() * np.float32(share) for variable in variables]
+        means = self.exchange.sum_arrays(own, "moving statistics")
+        for variable, mean in zip(variables, means, strict=True):
+            variable.assign(mean)
+
+    def _add_pending_metrics(self, variables: Sequence[Any]) -> None:
+        pending, self._pending_metrics = self._pending_metrics, None
+        for variable, value in zip(variables, pending or [], strict=bool(pending)):
+            variable.assign(variable.numpy() + value)
+
+    @contextlib.contextmanager
+    def _summed(self, metrics: Sequence[Any]) -> Iterator[None]:
+        """Holds all ranks' states in the metrics for a while."""
+        variables = metric_variables(metrics)
+        own = [variable.numpy() for variable in variables]
+        for variable, total in zip(
+            variables, self.exchange.sum_arrays(own, "metric states"), strict=True
+        ):
+            variable.assign(total / _divisor(variable, self.exchange.world_size))
+        try:
+            yield
+        finally:
+            for variable, value in zip(variables, own, strict=True):
+                variable.assign(value)
+
+    def _weighted(self, logs: dict[str, Any]) -> dict[str, Any]:
+        """Per-batch values of the last step, combined by the ranks' weights in it."""
+        values = {key: np.asarray(value) for key, value in logs.items()}
+        keys = [key for key, value in values.items() if value.dtype.kind in "fiu"]
+        weight = float(self.state.weight.numpy())
+        own = [values[k].astype(np.float64) * weight if weight else _zeros(values[k]) for k in keys]
+        totals = self.exchange.sum_arrays(own, "logs")
+        combined = {
+            key: total.astype(values[key].dtype) if values[key].dtype.kind == "f" else total
+            for key, total in zip(keys, totals, strict=True)
+        }
+        return {key: combined.get(key, value) for key, value in logs.items()}
+
+    def _note_metrics(self, model: Any, role: Role, logs: Any) -> None:
+        if not isinstance(logs, dict) or not self.shares_data:
+            return
+        by_id = {id(result): metric for result, metric in self._results}
+        noted = {key: by_id[id(value)] for key, value in logs.items() if id(value) in by_id}
+        self._log_metrics.setdefault(model, {})[role] = noted
+
+
+def metric_variables(metrics: Sequence[Any]) -> list[Any]:
+    """The variables that hold the metrics' states, each once."""
+    by_id = {id(v): v for metric in metrics for v in metric.variables}
+    return list(by_id.values())
+
+
+def _divisor(variable: Any, world_size: int) -> int:
+    """A state is summed over ranks unless its metric declares it to be a mean."""
+    declared = str(getattr(variable, "aggregation", "sum")).lower()
+    return world_size if declared.endswith("mean") else 1
+
+
+def _value(result: Any) -> Any:
+    return np.asarray(result)[()] if not isinstance(result, dict) else result
+
+
+def _zeros(value: np.ndarray) -> np.ndarray:
+    return np.zeros(value.shape, np.float64)

@@ -1,0 +1,23 @@
+"""The exchange of a single worker: nothing to exchange, and no TensorFlow needed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class Alone:
+    """World size 1: every sum is its own input."""
+
+    rank = 0
+    world_size = 1
+
+    def sum_tensors(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
+        """The tensors themselves."""
+        del purpose
+        return list(tensors)
+
+    def sum_arrays(self, arrays: Sequence[np.ndarray], purpose: str) -> list[np.ndarray]:
+        """Copies of the arrays."""
+        del purpose
+        return [np.array(array) for array in arrays]

@@ -1,0 +1,172 @@
+"""Cuts a stream of global batches into each rank's share, with what the step must know of it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+N_HASHED_PER_ROW = 64
+HASH_FACTOR = 0x5851F42D4C957F2D
+ROW_FACTOR = 0x369DEA0F31A53F85
+COLUMN_FACTOR = 0x2545F4914F6CDD1D
+
+
+class Shared(NamedTuple):
+    """A rank's slice of one global batch.
+
+    Attributes:
+        data: what the script's `train_step` expects, with this rank's rows.
+        n_own: rows in this rank's share, int64; 0 means that `data` is a duplicate row
+            which must not count.
+        n_rows: rows of the global batch, int64.
+        digest: int64 hash of the global batch.
+        first: index of this rank's first row among all rows of the stream, int64.
+    """
+
+    data: Any
+    n_own: Any
+    n_rows: Any
+    digest: Any
+    first: Any
+
+
+def cuts_of(shares: Sequence[float]) -> tuple[float, ...]:
+    """Where the ranks' shares end, from 0.0 to 1.0, `(n + 1,)`.
+
+    Raises:
+        ValueError: a share is not positive.
+    """
+    if any(share <= 0 for share in shares):
+        raise ValueError(f"every worker needs a positive share of the batch, not {list(shares)}")
+    ends = np.cumsum(np.asarray(shares, np.float64)) / sum(shares)
+    return (0.0, *(float(end) for end in ends[:-1]), 1.0)
+
+
+def share_dataset(
+    dataset: Any, rank: int, cuts: Sequence[float], *, hashed: bool, numbered: bool
+) -> Any:
+    """A dataset of `Shared` elements from one of global batches.
+
+    Args:
+        dataset: yields global batches.
+        rank: whose share.
+        cuts: as of `cuts_of`.
+        hashed: whether to hash the global batches.
+        numbered: whether `first` is needed (it costs a sequential pass).
+    """
+    is_tuple = type(dataset.element_spec) is tuple
+
+    def share(*element: Any) -> Shared:
+        data = element if is_tuple else element[0]
+        return _share(data, rank, cuts, hashed)
+
+    shared = dataset.map(share, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    if numbered:
+        shared = shared.scan(tf.constant(0, tf.int64), _number)
+    return shared.prefetch(2)
+
+
+def _number(n_before: Any, element: Shared) -> tuple[Any, Shared]:
+    return n_before + element.n_rows, element._replace(first=n_before + element.first)
+
+
+def _share(data: Any, rank: int, cuts: Sequence[float], hashed: bool) -> Shared:
+    leaves = tf.nest.flatten(data)
+    n_rows = next((n for n in map(_n_rows, leaves) if n is not None), tf.constant(1, tf.int64))
+    begin, end = _bounds(n_rows, cuts[rank]), _bounds(n_rows, cuts[rank + 1])
+    n_own = end - begin
+    first = tf.minimum(begin, tf.maximum(n_rows - 1, 0))
+    n_taken = tf.minimum(tf.maximum(n_own, 1), n_rows)
+    if len(cuts) == 2:
+        sliced = data
+    else:
+        sliced = tf.nest.map_structure(lambda x: _rows(x, n_rows, first, n_taken), data)
+    digest = batch_digest(leaves) if hashed else tf.constant(0, tf.int64)
+    as_tensor = tf.convert_to_tensor
+    return Shared(sliced, as_tensor(n_own), as_tensor(n_rows), digest, as_tensor(first))
+
+
+def _bounds(n_rows: Any, cut: float) -> Any:
+    """`round(n_rows · cut)`, half to even on every rank; static where `n_rows` is."""
+    static = tf.get_static_value(n_rows)
+    if static is not None:
+        return tf.constant(int(np.rint(float(static) * cut)), tf.int64)
+    return tf.cast(tf.round(tf.cast(n_rows, tf.float64) * cut), tf.int64)
+
+
+def _n_rows(leaf: Any) -> Any:
+    """Rows of one component as int64, or None where it has none."""
+    if isinstance(leaf, tf.RaggedTensor):
+        return leaf.nrows(tf.int64)
+    if isinstance(leaf, tf.SparseTensor):
+        return leaf.dense_shape[0]
+    if not isinstance(leaf, tf.Tensor) or leaf.dtype == tf.variant or leaf.shape.rank == 0:
+        return None
+    if leaf.shape.rank is not None and leaf.shape[0] is not None:
+        return tf.constant(leaf.shape[0], tf.int64)
+    return tf.shape(leaf, tf.int64)[0]
+
+
+def _rows(leaf: Any, n_rows: Any, first: Any, n_taken: Any) -> Any:
+    """The rows of one component that this rank takes; a component without them is kept whole."""
+    n_here = _n_rows(leaf)
+    if n_here is None:
+        return leaf
+    static = [tf.get_static_value(x) for x in (n_here, n_rows, first, n_taken)]
+    if None not in static and isinstance(leaf, tf.Tensor):
+        here, rows, low, taken = (int(x) for x in static)
+        return leaf[low : low + taken] if here == rows else leaf
+    same = tf.equal(n_here, n_rows)
+    low = tf.where(same, first, 0)
+    taken = tf.where(same, n_taken, n_here)
+    if isinstance(leaf, tf.SparseTensor):
+        rest = leaf.dense_shape[1:]
+        start = tf.concat([[low], tf.zeros_like(rest)], 0)
+        return tf.sparse.slice(leaf, start, tf.concat([[taken], rest], 0))
+    return leaf[low : low + taken]
+
+
+def batch_digest(leaves: Sequence[Any]) -> Any:
+    """An int64 hash of a batch: up to 64 evenly strided values a row of every component."""
+    digest = tf.constant(0, tf.int64)
+    for leaf in leaves:
+        for part in _dense_parts(leaf):
+            digest = digest * HASH_FACTOR + _digest(part)
+    return digest
+
+
+def _dense_parts(leaf: Any) -> list[Any]:
+    if isinstance(leaf, tf.RaggedTensor):
+        return [leaf.flat_values, *leaf.nested_row_splits]
+    if isinstance(leaf, tf.SparseTensor):
+        return [leaf.indices, leaf.values]
+    return [leaf] if isinstance(leaf, tf.Tensor) and leaf.dtype != tf.variant else []
+
+
+def _digest(tensor: Any) -> Any:
+    if tensor.shape.rank == 0:
+        tensor = tensor[None]
+    shape = tf.shape(tensor)
+    n_columns = tf.reduce_prod(shape[1:])
+    stride = tf.maximum(n_columns // N_HASHED_PER_ROW, 1)
+    bits = _bits(tf.reshape(tensor, [shape[0], n_columns])[:, ::stride][:, :N_HASHED_PER_ROW])
+    n_rows, n_picked = tf.shape(bits, tf.int64)[0], tf.shape(bits, tf.int64)[1]
+    row = tf.range(n_rows)[:, None] * ROW_FACTOR + 1
+    column = tf.range(n_picked)[None, :] * COLUMN_FACTOR + HASH_FACTOR
+    mixed = (bits + row) * (column + row)
+    return tf.reduce_sum(tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(mixed, 29)))
+
+
+def _bits(tensor: Any) -> Any:
+    """The values' bits as int64."""
+    dtype = tensor.dtype
+    if dtype == tf.string:
+        return tf.strings.to_hash_bucket_fast(tensor, 2**62)
+    if dtype.is_complex:
+        tensor = tf.cast(tf.math.real(tensor) + 3 * tf.math.imag(tensor), tf.float32)
+    elif dtype.is_floating and dtype.size < 4:
+        tensor = tf.cast(tensor, tf.float32)
+    if tensor.dtype.is_floating:
+        tensor = tf.bitcast(tensor, tf.int32 if tensor.dtype.size == 4 else tf.int64)
+    return tf.cast(tensor, tf.int64)

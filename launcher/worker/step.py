@@ -1,0 +1,126 @@
+"""The arithmetic of a running step: this rank's weight, and what is summed over ranks in it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from launcher.worker.exchange import Exchange
+from launcher.worker.sharing import HASH_FACTOR, Shared
+
+
+class StepState:
+    """The running step's numbers, held in variables.
+
+    Variables, because any function traced inside a step may read them, a user's own cached
+    `tf.function` included, which could not hold on to tensors of the trace around it.
+
+    A step is *shared* when each rank has its slice of the global batch (weight w_r = rows of
+    the slice / rows of the batch), and *whole* when every rank has all of it (w_r = 1/n, and
+    everything that is summed over ranks counts n copies).
+
+    Args:
+        exchange: sums over ranks.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.weight = tf.Variable(1.0, trainable=False, name="launch_weight")
+        self.n_copies = tf.Variable(1.0, trainable=False, name="launch_copies")
+        self.request = tf.Variable(0.0, trainable=False, name="launch_request")
+        self.agreed = tf.Variable(0.0, trainable=False, name="launch_agreed")
+        with tf.device("/CPU:0"):
+            self.digest = tf.Variable(0, trainable=False, dtype=tf.int64, name="launch_digest")
+
+    def begin_shared(self, shared: Shared, *, training: bool) -> None:
+        """Sets the numbers for a slice of a global batch."""
+        n_own, n_rows = tf.cast(shared.n_own, tf.float32), tf.cast(shared.n_rows, tf.float32)
+        self.weight.assign(tf.math.divide_no_nan(n_own, n_rows))
+        self.n_copies.assign(1.0)
+        if training:
+            self.digest.assign(next_digest(self.digest, shared.digest))
+
+    def begin_whole(self) -> None:
+        """Sets the numbers for a batch that every rank has in full."""
+        self.weight.assign(1.0 / self._exchange.world_size)
+        self.n_copies.assign(float(self._exchange.world_size))
+
+    def is_idle(self) -> Any:
+        """Whether this rank has no rows in this step, a bool scalar."""
+        return tf.equal(self.weight, 0.0)
+
+    def mean_gradients(self, gradients: Sequence[Any]) -> list[Any]:
+        """Σ_r w_r · g_r for every gradient that is not None; carries the ranks' requests along."""
+        known = [gradient for gradient in gradients if gradient is not None]
+        dense = [tf.convert_to_tensor(gradient) for gradient in known]
+        weighted = [tf.math.multiply_no_nan(g, tf.cast(self.weight, g.dtype)) for g in dense]
+        request = tf.convert_to_tensor(self.request)
+        *sums, agreed = self._exchange.sum_tensors([*weighted, request], "gradients")
+        self.agreed.assign(agreed)
+        means = iter(sums)
+        return [None if gradient is None else next(means) for gradient in gradients]
+
+    def denominator(self, local: Any, purpose: str) -> Any:
+        """The divisor for this rank's sum so that Σ_r w_r · (sum_r / divisor_r) is global.
+
+        Args:
+            local: d_r, this rank's part of the loss's denominator D = Σ_r d_r.
+            purpose: names the exchange.
+
+        Returns:
+            D · w_r as float32; 0 where the rank has no rows, so divide with `divide_no_nan`.
+        """
+        own = tf.where(self.is_idle(), 0.0, tf.cast(local, tf.float32))
+        (total,) = self._exchange.sum_tensors([own], f"denominator {purpose}")
+        return total * self.weight
+
+    def sum_scale(self) -> Any:
+        """The factor for a sum over own rows so that Σ_r w_r · factor · sum_r is the global sum."""
+        return tf.math.divide_no_nan(1.0, self.n_copies * self.weight)
+
+    def batch_share(self) -> Any:
+        """How much of "one batch" this rank's step is: sums to 1 over ranks, or 1 if whole."""
+        return self.n_copies * self.weight
+
+    def sum_over_ranks(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
+        """A differentiable sum of this rank's tensors over all ranks.
+
+        The step's objective is Σ_q w_q · L_q, and a rank's gradients are weighted by w_r when
+        they are exchanged. So the gradient handed back here is (1/w_r) Σ_q w_q ∂L_q/∂sum.
+        """
+        exchange, weight = self._exchange, self.weight
+
+        @tf.custom_gradient
+        def total(*local: Any) -> tuple[list[Any], Any]:
+            sums = exchange.sum_tensors(list(local), purpose)
+
+            def gradient(*upstream: Any) -> list[Any]:
+                weighted = [g * tf.cast(weight, g.dtype) for g in upstream]
+                totals = exchange.sum_tensors(weighted, f"gradient of {purpose}")
+                return [tf.math.divide_no_nan(g, tf.cast(weight, g.dtype)) for g in totals]
+
+            return sums, gradient
+
+        sums: list[Any] = total(*tensors)
+        return sums
+
+    def keep_if_idle(self, variables: Sequence[Any], before: Sequence[Any]) -> None:
+        """Takes back what a step without own rows did to variables.
+
+        Args:
+            variables: to restore.
+            before: their values before the step.
+        """
+
+        def restore() -> Any:
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
+            return tf.constant(0)
+
+        if variables:
+            tf.cond(self.is_idle(), restore, lambda: tf.constant(0))
+
+
+def next_digest(digest: Any, batch: Any) -> Any:
+    """The rolling hash after one more batch; int64, wraps around."""
+    return tf.convert_to_tensor(digest) * HASH_FACTOR + batch
