@@ -49,14 +49,14 @@ def pools(nodes: Sequence[Node], limits: Limits) -> tuple[Pool, ...]:
     without = [node for node in ordered if node.gpus <= 0 or gpus == 0]
     found = [_pool(with_gpus, limits, 1.0 if gpus is None else gpus)]
     if not gpus:
-        found.append(_cpu_pool(without, limits))
+        lone = sum(node.cpus > 0 for node in ordered) == 1
+        found.append(_cpu_pool(without, limits, lone=lone))
     return tuple(pool for pool in found if pool.nodes)
 
 
-def _cpu_pool(nodes: Sequence[Node], limits: Limits) -> Pool:
+def _cpu_pool(nodes: Sequence[Node], limits: Limits, *, lone: bool) -> Pool:
     """One worker per node; several on a lone machine, or where a fixed n needs it."""
     pool = _pool(nodes, limits, 0.0)
-    lone = len(pool.nodes) == 1
     crowded = limits.workers is not None and limits.workers > pool.n_max
     if pool.cpus_per_worker is None and (lone or crowded):
         room = tuple(max(1, math.floor(node.cpus + 1e-9)) for node in pool.nodes)

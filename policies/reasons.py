@@ -102,7 +102,7 @@ def _cause(other: Candidate, chosen: Candidate, situation: Situation, links: Lin
     if other.plan.n_workers < chosen.plan.n_workers:
         return ""
     mine, theirs = parts_of(chosen, situation, links), parts_of(other, situation, links)
-    if theirs.sharing > mine.sharing:
+    if theirs.sharing > mine.sharing and other.plan.options.gpus_per_worker == 0:
         return _shared_cores(other, situation)
     far_s, near_s = farthest_rtt_s(other, links), farthest_rtt_s(chosen, links)
     if far_s > 2.0 * near_s and far_s > 0.002:

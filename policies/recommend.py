@@ -78,10 +78,14 @@ def recommend(
 def _forecasts(found: Survey) -> dict[int, Forecast]:
     """Best plans by n: all of them, or one worker's and those of the n asked for."""
     limit, asked = found.ceiling, found.situation.limits.workers
-    if limit.n_workers < 1 or not found.situation.nodes:
+    if not found.sites:
         raise NoPlanError(
             "No node has free CPUs or GPUs for a worker.",
             "Free some, add nodes, or ask for less with --cpus-per-worker or --gpus-per-worker.",
+        )
+    if limit.n_workers < 1:
+        raise NoPlanError(
+            f"Not even one worker can train: {limit.reason}.", "Use more data or a larger batch."
         )
     if asked is None:
         return found.all_forecasts()

@@ -109,8 +109,9 @@ def _assumed_variance(parts: StepParts) -> float:
 def learn(situation: Situation, experience: Sequence[Experience]) -> Residual:
     """The posterior after `experience`; rows of the situation's own script weigh more."""
     fingerprint = situation.workload.fingerprint
-    rows = [_row(e, fingerprint) for e in experience if e.steps > 0 and e.step_s > 0]
-    startup = _learn_startup(experience, fingerprint)
+    usable = [e for e in experience if _usable(e)]
+    rows = [_row(e, fingerprint) for e in usable if e.steps > 0 and _is_time(e.step_s)]
+    startup = _learn_startup(usable, fingerprint)
     if not rows:
         n_features = len(features(StepParts(1.0), own=True))
         return Residual(np.zeros(n_features), np.eye(n_features), NOISE**2, startup, 0)
@@ -119,6 +120,17 @@ def learn(situation: Situation, experience: Sequence[Experience]) -> Residual:
     weight = np.array([row.weight for row in rows])
     model = _ridge().fit(x, y, sample_weight=weight)
     return Residual(model.coef_, model.sigma_, 1.0 / float(model.alpha_), startup, len(rows))
+
+
+def _usable(e: Experience) -> bool:
+    """Whether a record tells enough for the prior to be computed."""
+    known = {node.id for node in e.nodes if node.cpus > 0}
+    placed = len(e.plan.nodes) == e.plan.n_workers and known.issuperset(e.plan.nodes)
+    return placed and bool(e.workload.node_kinds)
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and seconds > 0.0
 
 
 def _ridge() -> BayesianRidge:
@@ -163,7 +175,7 @@ def _learn_startup(experience: Sequence[Experience], fingerprint: str) -> Correc
     """Normal posterior of log(observed / prior start-up) under a known noise."""
     precision, total = 1.0 / STARTUP**2, 0.0
     for e in experience:
-        if e.startup_s is None or e.startup_s <= 0:
+        if e.startup_s is None or not _is_time(e.startup_s):
             continue
         own = e.workload.fingerprint == fingerprint
         weight = (1.0 if own else OTHER_WEIGHT) / STARTUP_NOISE**2
