@@ -138,7 +138,7 @@ def _probe(cluster: Cluster, environment: Environment) -> Network:
         deadline_s=PROBE_DEADLINE_S,
         max_bytes=PROBE_MAX_BYTES,
         progress=lambda text: logger.info("%s", text),
-        cache_path=environment.state_dir / "network.json",
+        cache=environment.state_dir / "network.json",
     )
 
 

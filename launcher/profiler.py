@@ -105,11 +105,11 @@ def _measure(job: Job, holding: Holding) -> Measurement:
 
     from launcher.worker.profiling import profile as profile_in_worker
 
-    task = ray.remote(profile_in_worker).options(
+    # The process has a patched Keras and a used model afterwards: it serves one call.
+    task = ray.remote(max_calls=1)(profile_in_worker).options(
         num_cpus=holding.cpus,
         num_gpus=holding.gpus,
         max_retries=0,
-        max_calls=1,  # the process has a patched Keras and a used model: end it
         scheduling_strategy=NodeAffinitySchedulingStrategy(holding.node.id, soft=False),
         runtime_env={"env_vars": worker_environment(job.frameworks)},
     )

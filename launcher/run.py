@@ -121,6 +121,7 @@ class Launch:
         self._log_dir, self._shipped = log_dir, shipped
         self._store, self._book = store, book
         self._folder = store.folder(book.record.run)
+        self._checkpoint: bytes | None = None
         self._position: dict[str, Any] = {}
         self._began_s = time.monotonic()
         before = book.record.outcome

@@ -46,7 +46,7 @@ def tensorflow_trainer() -> type:
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
     from ray.train.v2.tensorflow.tensorflow_trainer import TensorflowTrainer
 
-    class LaunchTrainer(TensorflowTrainer):  # type: ignore[misc]
+    class LaunchTrainer(TensorflowTrainer):
         def __init__(self, train_loop: Any, *, backend_config: Any, **kwargs: Any) -> None:
             DataParallelTrainer.__init__(self, train_loop, backend_config=backend_config, **kwargs)
 

@@ -27,6 +27,7 @@ class LaunchBackendConfig(BackendConfig):
 
     @property
     def backend_cls(self) -> type:
+        """What Ray Train starts on the workers."""
         return LaunchBackend
 
 

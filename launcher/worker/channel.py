@@ -11,15 +11,15 @@ FLUSH_S = 0.2
 
 
 class Channel:
-    """Collects events and sends them every `FLUSH_S`; hands orders to `on_order`.
+    """Collects events, sends them every `FLUSH_S`, and passes new orders on.
 
     Args:
         keeper: handle of the keeper actor, or None to drop everything (ranks other than 0).
-        on_order: called from the channel's thread with each new order.
     """
 
-    def __init__(self, keeper: Any, on_order: Callable[[int], None]) -> None:
-        self._keeper, self._on_order = keeper, on_order
+    def __init__(self, keeper: Any) -> None:
+        self._keeper = keeper
+        self._on_order: Callable[[int], None] | None = None
         self._events: list[Event] = []
         self._lock, self._send_lock = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
@@ -27,6 +27,12 @@ class Channel:
         self._thread = threading.Thread(target=self._run, name="launch-channel", daemon=True)
         if keeper is not None:
             self._thread.start()
+
+    def obey(self, on_order: Callable[[int], None]) -> None:
+        """Call `on_order` from the channel's thread with each new order, an earlier one too."""
+        self._on_order = on_order
+        if self._order != ORDER_NONE:
+            on_order(self._order)
 
     def emit(self, kind: str, **detail: Any) -> None:
         """Queue an event."""
@@ -66,7 +72,8 @@ class Channel:
             order = ray.get(self._keeper.tell.remote(events))
         if order != self._order:
             self._order = order
-            self._on_order(order)
+            if self._on_order is not None:
+                self._on_order(order)
 
     def close(self) -> None:
         """Send what is left and end the thread."""

@@ -4,12 +4,14 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from launcher.errors import LauncherError
 from launcher.worker import script, snapshot
 from launcher.worker.channel import Channel
+from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.job import Job
 from launcher.worker.output import captured_output
 from launcher.worker.script import Stopped, UserScriptError
@@ -30,10 +32,9 @@ def train(config: dict[str, Any]) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f"launch-{job.run}-")) / (
         Path(job.shown_root).name or "root"
     )
-    channel = Channel(keeper if rank == 0 else None, lambda code: orders.append(code))
-    orders: list[int] = []
+    channel = Channel(keeper if rank == 0 else None)
     try:
-        _train(job, channel, folder, rank, world_size, orders)
+        _train(job, channel, folder, rank, world_size)
     except UserScriptError as error:
         _tell_error(keeper, channel, rank, "script", error.text)
         raise WorkerFailedError from None
@@ -46,23 +47,20 @@ def train(config: dict[str, Any]) -> None:
         shutil.rmtree(folder.parent, ignore_errors=True)
 
 
-def _train(
-    job: Job, channel: Channel, folder: Path, rank: int, world_size: int, orders: list[int]
-) -> None:
+def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int) -> None:
     import ray
 
     channel.emit("stage", text="starting TensorFlow")
-    parallel = start_engine(job, rank, world_size)
+    parallel = start_engine(job, rank, lambda: _exchange(world_size))
     script.unpack(ray.get(job.archive), folder)
     listing = script.listing(folder)
     if job.artifacts is not None:
         script.unpack(ray.get(job.artifacts), folder)
     resume = snapshot.load(ray.get(job.checkpoint)) if job.checkpoint is not None else None
-    session = _install_session(job, parallel, channel, folder, listing, rank, resume)
+    checkpoints = Checkpoints(channel, folder, listing, job.checkpoint_every_s)
+    session = _watch(job, parallel, channel, checkpoints, rank, resume)
     if session is not None:
-        channel._on_order = session.order
-        for code in orders:
-            session.order(code)
+        channel.obey(session.order)
     script.seed_everything(job.seed, job.frameworks)
     channel.emit("stage", text="running the script")
     capture = captured_output(channel.text) if rank == 0 else contextlib.nullcontext()
@@ -77,12 +75,16 @@ def _train(
     channel.emit("end", how=how)
 
 
-def start_engine(job: Job, rank: int, world_size: int) -> Any:
-    """TensorFlow's threads and collectives, and Keras's corrections, before the script runs."""
-    import tensorflow as tf
+def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
+    """TensorFlow's threads, the exchange, and Keras's corrections, before the script runs.
 
-    from launcher.worker.data_parallel import DataParallel
-    from launcher.worker.exchange.alone import Alone
+    Args:
+        make_exchange: called when TensorFlow is imported and has run nothing yet.
+
+    Returns:
+        The data-parallel engine; None for a script that brings its own loop for Ray Train.
+    """
+    import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")
     if job.threads:
@@ -91,40 +93,35 @@ def start_engine(job: Job, rank: int, world_size: int) -> Any:
         tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
     if job.kind != "fit":
         return None
-    if world_size > 1:
-        from launcher.worker.exchange.collective import CollectiveExchange
+    from launcher.worker.data_parallel import DataParallel
 
-        exchange: Any = CollectiveExchange.from_tf_config()
-    else:
-        exchange = Alone()
-    parallel = DataParallel(exchange, sync_batchnorm=job.sync_batchnorm)
+    parallel = DataParallel(make_exchange(), sync_batchnorm=job.sync_batchnorm)
     parallel.install(job.frameworks)
     return parallel
 
 
-def _install_session(
-    job: Job,
-    parallel: Any,
-    channel: Channel,
-    folder: Path,
-    listing: dict[str, tuple[int, int]],
-    rank: int,
-    resume: dict[str, Any] | None,
+def _exchange(world_size: int) -> Any:
+    if world_size == 1:
+        from launcher.worker.exchange.alone import Alone
+
+        return Alone()
+    from launcher.worker.exchange.collective import CollectiveExchange
+
+    return CollectiveExchange.from_tf_config()
+
+
+def _watch(
+    job: Job, parallel: Any, channel: Channel, checkpoints: Any, rank: int, resume: Any
 ) -> Any:
+    """The session of this rank, watching the frameworks' `fit`; None if there is no engine."""
     if parallel is None:
         return None
+    from launcher.worker.fits import watch
     from launcher.worker.session import Session
 
-    session = Session(
-        parallel,
-        channel,
-        folder,
-        listing,
-        rank=rank,
-        checkpoint_every_s=job.checkpoint_every_s,
-        resume=resume,
-    )
-    session.install(job.frameworks)
+    session = Session(parallel, channel, checkpoints, rank=rank, resume=resume, hints=job.hints)
+    for name in job.frameworks:
+        watch(__import__(name), session)
     return session
 
 

@@ -4,7 +4,7 @@ import inspect
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,10 +13,11 @@ import numpy as np
 
 from launcher.errors import LauncherError, ScriptError
 from launcher.worker import script
+from launcher.worker.fits import FitCall, steps_per_execution, watch
 from launcher.worker.job import Job
 from launcher.worker.measurement import Measurement, Refusal
 from launcher.worker.output import captured_output
-from launcher.worker.script import UserScriptError
+from launcher.worker.script import Stopped, UserScriptError
 
 WARM_UP_STEPS = 2
 MIN_STEPS, MAX_STEPS = 5, 60
@@ -26,7 +27,7 @@ COUNT_S = 20.0  # to count the steps of a dataset of unknown length
 NEVER = 10**9
 
 
-class _ProfileDone(BaseException):  # noqa: N818
+class _ProfileDone(Stopped):
     """Ends the script at its first `fit`."""
 
     def __init__(self, measurement: Measurement) -> None:
@@ -34,25 +35,25 @@ class _ProfileDone(BaseException):  # noqa: N818
         self.measurement = measurement
 
 
-class _Enough(BaseException):  # noqa: N818
+class _Enough(Stopped):
     """Ends the measured `fit`."""
 
 
-class _Echo:
+class Echo:
     """An exchange that stands for `world_size` workers and returns what it is given.
 
     With it the engine computes exactly what one rank of `world_size` would, without a network.
     """
 
     rank = 0
+    world_size = 1
 
-    def __init__(self, world_size: int) -> None:
-        self.world_size = world_size
-
-    def sum_tensors(self, tensors: Any, purpose: str) -> list[Any]:  # noqa: ARG002
+    def sum_tensors(self, tensors: Sequence[Any], purpose: str) -> list[Any]:  # noqa: ARG002
+        """The tensors as they are."""
         return list(tensors)
 
-    def sum_arrays(self, arrays: Any, purpose: str) -> list[Any]:  # noqa: ARG002
+    def sum_arrays(self, arrays: Sequence[Any], purpose: str) -> list[Any]:  # noqa: ARG002
+        """The arrays as they are."""
         return list(arrays)
 
 
@@ -82,10 +83,12 @@ def _profile(job: Job, folder: Path) -> Measurement:
     from launcher.worker.loop import start_engine
 
     began_s = time.perf_counter()
-    parallel = start_engine(job, rank=0, world_size=1)
+    echo = Echo()
+    parallel = start_engine(job, 0, lambda: echo)
     import_s = time.perf_counter() - began_s
-    profiler = Profiler(parallel, import_s)
-    profiler.install(job.frameworks)
+    profiler = Profiler(parallel, echo, import_s)
+    for name in job.frameworks:
+        watch(__import__(name), profiler)
     script.seed_everything(job.seed, job.frameworks)
     profiler.started_s = time.perf_counter()
     try:
@@ -100,75 +103,93 @@ def _profile(job: Job, folder: Path) -> Measurement:
 
 
 class Profiler:
-    """Replaces `fit` by a measurement of it."""
+    """Measures the first `fit` instead of carrying it out."""
 
-    def __init__(self, parallel: Any, import_s: float) -> None:
-        self._parallel, self._import_s = parallel, import_s
+    def __init__(self, parallel: Any, echo: Echo, import_s: float) -> None:
+        self._parallel, self._echo, self._import_s = parallel, echo, import_s
+        self._rows = _watch_rows(parallel)
         self.started_s = 0.0
+        self._timing = _Timing()
 
-    def install(self, frameworks: tuple[str, ...]) -> None:
-        """Replace `fit` of the frameworks' models."""
-        for name in frameworks:
-            framework = __import__(name)
-            owner = next(cls for cls in framework.Model.__mro__ if "fit" in vars(cls))
-            owner.fit = self._measured_fit(owner.fit, framework)
+    def run_fit(self, call: FitCall, train: Callable[[], Any]) -> Any:
+        """Measure; ends the script."""
+        raise _ProfileDone(self._measure(call, train))
 
-    def _measured_fit(self, fit: Callable[..., Any], framework: Any) -> Callable[..., Any]:
-        signature = inspect.signature(fit)
+    def run_step(self, model: Any, execute: Callable[[], Any]) -> Any:
+        """One execution of the training function."""
+        logs = execute()
+        self._timing.step(steps_per_execution(model), int(self._rows.numpy()))
+        return logs
 
-        def measured_fit(model: Any, *args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(model, *args, **kwargs)
-            raise _ProfileDone(self._measure(fit, framework, model, bound))
-
-        return measured_fit
-
-    def _measure(
-        self, fit: Callable[..., Any], framework: Any, model: Any, bound: inspect.BoundArguments
-    ) -> Measurement:
-        arguments = bound.arguments
+    def _measure(self, call: FitCall, train: Callable[[], Any]) -> Measurement:
+        arguments = call.arguments
         epochs = int(arguments.get("epochs", 1)) - int(arguments.get("initial_epoch") or 0)
-        early = any("EarlyStopping" in type(c).__name__ for c in _flat(arguments.get("callbacks")))
+        early = any("EarlyStopping" in type(callback).__name__ for callback in call.callbacks)
         arguments |= {"epochs": NEVER, "initial_epoch": 0, "verbose": 0, "validation_freq": NEVER}
-        full = _timed_fit(fit, framework, model, bound)
-        setup_s = full.first_step_at_s - self.started_s
-        rows, times = [full.rows], [full.step_s]
-        limit = _max_workers(arguments.get("x"), full.rows)
-        if full.rows >= 2:
+        full = self._timed(call, train)
+        rows, step_s = [full.rows], [full.step_s]
+        if full.rows > 1:
             share = min(SMALL_SHARE, full.rows)
-            part = self._timed_share(fit, framework, model, bound, share)
+            self._echo.world_size = share
+            self._parallel.shares = (1.0,) * share
+            call.model.train_function = None  # is traced again
             rows.append(max(1, round(full.rows / share)))
-            times.append(part)
-        variables = model.trainable_variables
+            step_s.append(self._timed(call, train).step_s)
+        limit = _max_workers(arguments.get("x"), full.rows)
+        variables = call.model.trainable_variables
         return Measurement(
             global_batch=full.rows,
             batch_rows=tuple(rows),
-            step_s=tuple(times),
+            step_s=tuple(step_s),
             steps=full.steps or _count_steps(arguments.get("x")),
             epochs=max(0, epochs),
             validation_steps=_validation_steps(arguments, full.rows),
             early_stopping=early,
-            n_params=int(sum(np.prod(v.shape) for v in model.variables)),
+            n_params=int(sum(np.prod(v.shape) for v in call.model.weights)),
             payload_bytes=int(sum(np.prod(v.shape) * _item_bytes(v) for v in variables)),
             n_tensors=len(variables),
-            random_layers=_random_layers(model),
+            random_layers=_random_layers(call.model),
             max_workers=limit[0],
             max_workers_reason=limit[1],
             import_s=self._import_s,
-            setup_s=setup_s,
+            setup_s=full.first_step_at_s - self.started_s,
         )
 
-    def _timed_share(
-        self,
-        fit: Callable[..., Any],
-        framework: Any,
-        model: Any,
-        bound: inspect.BoundArguments,
-        share: int,
-    ) -> float:
-        """Step time of one of `share` equal ranks."""
-        self._parallel.use(_Echo(share))
-        model.train_function = None
-        return _timed_fit(fit, framework, model, bound).step_s
+    def _timed(self, call: FitCall, train: Callable[[], Any]) -> "_Timing":
+        """A few steps of the `fit`, without the script's callbacks."""
+        self._timing = timing = _Timing()
+        call.arguments["callbacks"] = [_watch_params(call.framework, timing)]
+        try:
+            train()
+        except _Enough:
+            return timing
+        raise ScriptError(
+            "model.fit ended before a few steps could be measured: the data it was given are "
+            "empty or ran out. Check the dataset (a generator can be read only once)."
+        )
+
+
+def _watch_rows(parallel: Any) -> Any:
+    """A variable that holds the rows of the last global batch."""
+    import tensorflow as tf
+
+    rows = tf.Variable(0, dtype=tf.int64, trainable=False)
+    begin = parallel.state.begin_shared
+
+    def begin_shared(shared: Any, *, training: bool) -> None:
+        rows.assign(tf.cast(shared.n_rows, tf.int64))
+        begin(shared, training=training)
+
+    parallel.state.begin_shared = begin_shared
+    return rows
+
+
+def _watch_params(framework: Any, timing: "_Timing") -> Any:
+    class Watch(framework.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+            timing.steps = (self.params or {}).get("steps")
+
+    return Watch()
 
 
 class _Timing:
@@ -180,18 +201,19 @@ class _Timing:
         self.first_step_at_s = 0.0
         self._times: list[float] = []
         self._last_s = 0.0
+        self._skip = WARM_UP_STEPS - 1
 
     @property
     def step_s(self) -> float:
         """Median over the measured steps."""
         return median(self._times)
 
-    def step(self, executed: int) -> None:
-        """One execution of the training function has ended."""
+    def step(self, executed: int, rows: int) -> None:
+        """One execution of the training function has ended, of steps of so many rows."""
         now_s = time.perf_counter()
+        self.rows = max(self.rows, rows)
         if not self.first_step_at_s:
             self.first_step_at_s = now_s
-            self._skip = WARM_UP_STEPS - 1
         elif self._skip:
             self._skip -= 1
         else:
@@ -200,45 +222,6 @@ class _Timing:
             if len(self._times) >= MAX_STEPS or (len(self._times) >= MIN_STEPS and long_enough):
                 raise _Enough
         self._last_s = time.perf_counter()
-
-
-def _timed_fit(
-    fit: Callable[..., Any], framework: Any, model: Any, bound: inspect.BoundArguments
-) -> _Timing:
-    from launcher.worker.data_parallel import batch_rows
-
-    timing = _Timing()
-
-    class Watch(framework.callbacks.Callback):  # type: ignore[misc]
-        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-            timing.steps = (self.params or {}).get("steps")
-            function = self.model.train_function
-
-            def train_function(iterator: Any) -> Any:
-                logs = function(iterator)
-                timing.rows = max(timing.rows, batch_rows())
-                timing.step(int(getattr(self.model, "steps_per_execution", None) or 1))
-                return logs
-
-            self.model.train_function = train_function
-
-    bound.arguments["callbacks"] = [Watch()]
-    try:
-        fit(*bound.args, **bound.kwargs)
-    except _Enough:
-        return timing
-    raise ScriptError(
-        "model.fit ended before a few steps could be measured: the data it was given is empty "
-        "or ran out. Check the dataset (a generator can be read only once)."
-    )
-
-
-def _flat(callbacks: Any) -> list[Any]:
-    if callbacks is None:
-        return []
-    if isinstance(callbacks, (list, tuple)):
-        return [item for entry in callbacks for item in _flat(entry)]
-    return [callbacks]
 
 
 def _max_workers(x: Any, global_batch: int) -> tuple[int | None, str | None]:
@@ -291,7 +274,7 @@ def _n_rows(x: Any) -> int:
 
 
 def _item_bytes(variable: Any) -> int:
-    return np.dtype(getattr(variable.dtype, "as_numpy_dtype", variable.dtype)).itemsize
+    return int(np.dtype(getattr(variable.dtype, "as_numpy_dtype", variable.dtype)).itemsize)
 
 
 def _random_layers(model: Any) -> tuple[str, ...]:
@@ -299,7 +282,7 @@ def _random_layers(model: Any) -> tuple[str, ...]:
     found = set()
     for layer in model._flatten_layers():
         name = type(layer).__name__
-        if "Dropout" in name or "Noise" in name or getattr(layer, "dropout", 0):
+        if "Dropout" in name or "Noise" in name or getattr(layer, "dropout", None):
             found.add("dropout")
         if name.startswith("Random") or "Augment" in name:
             found.add("augmentation")

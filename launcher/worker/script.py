@@ -18,7 +18,7 @@ from launcher.worker.job import Job
 LAUNCHER_FOLDER = str(Path(__file__).resolve().parent.parent)
 
 
-class Stopped(BaseException):  # noqa: N818
+class Stopped(BaseException):
     """Ends the script at an agreed step; no further line of it runs.
 
     A `BaseException`, so that a script's own `except Exception` does not hold it up.
@@ -77,7 +77,7 @@ def seed_everything(seed: int, frameworks: tuple[str, ...]) -> None:
     import numpy as np
 
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - the generator that scripts use
+    np.random.seed(seed % 2**32)
     for name in frameworks:
         module = __import__(name)
         module.utils.set_random_seed(seed % 2**32)
@@ -115,7 +115,7 @@ def run_script(job: Job, folder: Path) -> None:
             _check_exit_code(leaving, job)
         except (Stopped, LauncherError):
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever the script raises is the user's
             raise UserScriptError(user_traceback(error, job, folder)) from None
         finally:
             for stream in (sys.stdout, sys.stderr):

@@ -14,6 +14,7 @@ import numpy as np
 from launcher.errors import RecordError
 
 FORMAT = 1
+STATE = "state.json"
 
 
 def dump(state: dict[str, Any]) -> bytes:
@@ -21,7 +22,8 @@ def dump(state: dict[str, Any]) -> bytes:
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps({"format": FORMAT, "state": _encode(state, arrays)})
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays, **{"state.json": np.frombuffer(text.encode(), dtype=np.uint8)})
+    arrays[STATE] = np.frombuffer(text.encode(), dtype=np.uint8)
+    np.savez(buffer, **arrays)  # type: ignore[arg-type] # names are not known to be arrays
     return buffer.getvalue()
 
 
@@ -33,7 +35,7 @@ def load(data: bytes) -> dict[str, Any]:
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as bundle:
-            document = json.loads(bundle["state.json"].tobytes().decode())
+            document = json.loads(bundle[STATE].tobytes().decode())
             if document["format"] > FORMAT:
                 raise RecordError(
                     f"The checkpoint has format {document['format']}, this launcher reads up to "
