@@ -15,6 +15,8 @@ def rounds(nodes: Sequence[str]) -> list[list[Pair]]:
 
     The circle method of round-robin tournaments: n − 1 rounds for an even n, n for an odd one.
     """
+    if len(nodes) < 2:
+        return []
     circle: list[str | None] = [*nodes]
     if len(circle) % 2:
         circle.append(None)
