@@ -58,7 +58,9 @@ def recommend(
     if chosen.p_fits < P_REFUSED:
         raise _refusal(chosen, by_n, situation)
     n = chosen.plan.n_workers
-    by_n |= found.forecasts([m for m in (n - 1, n + 1) if 1 <= m <= _n_max(found, by_n)])
+    if situation.limits.workers is None:
+        fresh = {n - 1, n + 1} - by_n.keys()
+        by_n |= found.forecasts([m for m in fresh if 1 <= m <= found.ceiling.n_workers])
     by_n[n] = chosen
     rows = {m: by_n[m].candidate for m in rows_to_show(sorted(by_n), n)}
     explored = chosen != best(open_to_choice, situation.limits.objective)
@@ -100,11 +102,6 @@ def _forecasts(found: Survey) -> dict[int, Forecast]:
 def _open_to_choice(by_n: dict[int, Forecast], situation: Situation) -> list[Forecast]:
     asked = situation.limits.workers
     return list(by_n.values()) if asked is None else [by_n[asked]]
-
-
-def _n_max(found: Survey, by_n: dict[int, Forecast]) -> int:
-    asked = found.situation.limits.workers
-    return max(by_n) if asked is not None else found.ceiling.n_workers
 
 
 def rows_to_show(counts: Sequence[int], n: int) -> tuple[int, ...]:
