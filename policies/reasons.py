@@ -1,6 +1,7 @@
 """Why this n and not another, in plain English with numbers."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from policies.candidates import Ceiling
 from policies.cost_model import StepParts, step_parts
@@ -9,8 +10,10 @@ from policies.schema import Candidate, Situation
 from policies.wording import count, dollars, duration, ordinal, percent, share, workers
 
 # Differences below these fractions are not worth a word.
-SAME_TIME = 0.01
-SAME_COST = 0.005
+SAME_TIME: Final = 0.01
+SAME_COST: Final = 0.005
+# A node this far off (round trip) is worth naming its distance.
+FAR_S: Final = 0.002
 
 
 def parts_of(candidate: Candidate, situation: Situation, links: Links) -> StepParts:
@@ -70,8 +73,14 @@ def versus(other: Candidate, chosen: Candidate, situation: Situation, links: Lin
     effect = _effect(other, chosen)
     text = f"{cause} and {effect}" if cause else effect
     if other.p_fits < min(0.9, chosen.p_fits):
-        text += f", and would keep within the {_limit(situation)} with only {percent(other.p_fits)}"
+        text += f", {_misfit(other.p_fits)} the {_limit(situation)}"
     return text
+
+
+def _misfit(p_fits: float) -> str:
+    if p_fits < 0.01:
+        return "over"
+    return f"with a chance of only {percent(p_fits)} to keep"
 
 
 def _limit(situation: Situation) -> str:
@@ -104,14 +113,20 @@ def _cause(other: Candidate, chosen: Candidate, situation: Situation, links: Lin
     mine, theirs = parts_of(chosen, situation, links), parts_of(other, situation, links)
     if theirs.sharing > mine.sharing and other.plan.options.gpus_per_worker == 0:
         return _shared_cores(other, situation)
-    far_s, near_s = farthest_rtt_s(other, links), farthest_rtt_s(chosen, links)
-    if far_s > 2.0 * near_s and far_s > 0.002:
-        return f"sit {duration(far_s)} away"
-    if theirs.compute_s > mine.compute_s:
+    growth_s = {
+        "compute": theirs.compute_s - mine.compute_s,
+        "latency": theirs.latency_s - mine.latency_s,
+        "payload": theirs.exchange_s - theirs.latency_s - mine.exchange_s + mine.latency_s,
+    }
+    largest = max(growth_s, key=lambda name: growth_s[name])
+    if growth_s[largest] <= 0.0 or theirs.total_s <= 0.8 * mine.total_s:
+        return ""
+    if largest == "compute":
         return "wait for a slower node"
-    if theirs.exchange_s > mine.exchange_s and theirs.total_s > 0.8 * mine.total_s:
-        return f"spend {duration(theirs.exchange_s)} of each step on exchanging gradients"
-    return ""
+    far_s = farthest_rtt_s(other, links)
+    if largest == "latency" and far_s > 2.0 * farthest_rtt_s(chosen, links) and far_s > FAR_S:
+        return f"sit {duration(far_s)} away"
+    return f"spend {duration(theirs.exchange_s)} of each step on exchanging gradients"
 
 
 def _shared_cores(other: Candidate, situation: Situation) -> str:

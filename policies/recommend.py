@@ -123,16 +123,18 @@ def _refusal(likeliest: Forecast, by_n: dict[int, Forecast], situation: Situatio
     limits, needs = situation.limits, f"about {duration(likeliest.time.mean)}"
     if likeliest.usd_per_h > 0:
         needs += f" and {dollars(likeliest.cost_usd)}"
-    bounds = []
+    left, options = [], []
     if limits.budget_usd is not None:
-        bounds.append(f"{dollars(max(limits.budget_usd - situation.spent_usd, 0.0))} of budget")
+        left.append(dollars(max(limits.budget_usd - situation.spent_usd, 0.0)))
+        options.append("--budget")
     if limits.deadline_s is not None:
-        bounds.append(f"{duration(max(limits.deadline_s - situation.spent_s, 0.0))} of time")
+        left.append(duration(max(limits.deadline_s - situation.spent_s, 0.0)))
+        options.append("--deadline")
     problem = (
-        f"Even the likeliest plan ({workers(likeliest.plan.n_workers)}) needs {needs}, and fits "
-        f"into the {' and '.join(bounds)} left with {percent(likeliest.p_fits)}."
+        f"Even the likeliest plan, {workers(likeliest.plan.n_workers)}, needs {needs}; "
+        f"only {' and '.join(left)} {'is' if len(left) == 1 else 'are'} left."
     )
-    remedy = "Raise --budget or --deadline, or train fewer epochs."
+    remedy = f"Raise {' or '.join(options)}, or train fewer epochs."
     return NoPlanError(problem, remedy, cheapest.candidate)
 
 
@@ -141,7 +143,9 @@ def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...
     held = set(chosen.plan.nodes)
     notes = []
     if chosen.p_fits < P_FITS:
-        notes.append(f"This plan keeps budget and deadline with {percent(chosen.p_fits)} only.")
+        notes.append(
+            f"This plan keeps budget and deadline with a chance of {percent(chosen.p_fits)} only."
+        )
     if explored:
         notes.append("This plan is tried to learn more; another is expected to be as good.")
     if situation.network is None and len(situation.nodes) > 1:

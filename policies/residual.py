@@ -17,7 +17,7 @@ from policies.schema import Experience, Node, Situation
 COMPUTE: Final = 0.055
 OWN_COMPUTE: Final = 0.03
 # c1 at another number of CPUs, per factor e; workers that share a node; a kind not profiled.
-CPU_SCALING: Final = 0.12
+CPU_SCALING: Final = 0.2
 SHARING: Final = 0.15
 SMALLER_BATCH: Final = 0.08
 ASSUMED_SPEED: Final = 0.35

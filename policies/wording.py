@@ -1,6 +1,5 @@
 """Numbers as people say them, for the one line of reason and for explanations."""
 
-import math
 from typing import Final
 
 _WORDS: Final = (
@@ -67,13 +66,12 @@ def dollars(usd: float) -> str:
         return f"${usd:,.0f}"
     if usd >= 0.01:
         return f"${usd:,.2f}"
-    digits = 1 - math.floor(math.log10(usd))
-    return f"${usd:.{min(digits, 8)}f}"
+    return f"${usd:.4f}" if usd >= 0.0001 else "under $0.0001"
 
 
 def percent(p: float) -> str:
     """A probability as a whole percentage, never rounded to certainty."""
-    if 0.0 < p < 0.01:
+    if p < 0.01:
         return "under 1 %"
     if p > 0.99:
         return "over 99 %"

@@ -99,7 +99,9 @@ def test_a_doubtful_budget_is_told_and_left_to_be_asked_about():
 
 
 def test_a_hopeless_budget_is_refused_with_the_cheapest_plan():
-    with pytest.raises(NoPlanError, match=r"Even the likeliest plan \(1 worker\) needs") as caught:
+    with pytest.raises(
+        NoPlanError, match=r"likeliest plan, 1 worker, needs .* only \$0\.01 is left"
+    ) as caught:
         recommend(lab(budget_usd=0.01), (), 0)
     assert caught.value.cheapest is not None
     assert caught.value.cheapest.plan.n_workers == 1
@@ -109,15 +111,15 @@ def test_a_hopeless_budget_is_refused_with_the_cheapest_plan():
 
 
 def test_a_hopeless_deadline_is_refused_alike():
-    with pytest.raises(NoPlanError, match="of time left"):
+    with pytest.raises(NoPlanError, match="only 60 s is left"):
         recommend(lab(deadline_s=60.0), (), 0)
 
 
 def test_money_and_time_already_spent_count():
     assert recommend(lab(budget_usd=0.2), (), 0).p_fits >= P_FITS
-    with pytest.raises(NoPlanError, match="left with"):
+    with pytest.raises(NoPlanError, match="left"):
         recommend(replace(lab(budget_usd=0.2), spent_usd=0.19), (), 0)
-    with pytest.raises(NoPlanError, match="left with"):
+    with pytest.raises(NoPlanError, match="left"):
         recommend(replace(lab(deadline_s=3000.0), spent_s=2900.0), (), 0)
 
 

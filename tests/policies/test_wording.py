@@ -22,7 +22,14 @@ def test_durations_read_well(seconds, text):
 
 
 @pytest.mark.parametrize(
-    ("usd", "text"), [(0.0, "$0"), (0.0042, "$0.0042"), (0.13, "$0.13"), (1240.4, "$1,240")]
+    ("usd", "text"),
+    [
+        (0.0, "$0"),
+        (0.0042, "$0.0042"),
+        (0.00002, "under $0.0001"),
+        (0.13, "$0.13"),
+        (1240.4, "$1,240"),
+    ],
 )
 def test_dollars_read_well(usd, text):
     assert dollars(usd) == text

@@ -1,0 +1,194 @@
+"""How long a decision takes on up to 1,000 nodes, and how its choices compare with simple rules.
+
+The measured steps are those that the prior's constants were fitted to, so the second table shows
+what the model can express, not how it does on scripts it has never seen.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from policies.baselines import RingLink, adaptdl, jansen, largest, one_worker
+from policies.recommend import recommend
+from policies.schema import (
+    Fit,
+    KindSpeed,
+    Limits,
+    Link,
+    Network,
+    Node,
+    Situation,
+    Work,
+    Workload,
+)
+
+GBIT = 1.25e8
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A measured case: steps in seconds by number of workers, at an RTT."""
+
+    name: str
+    batch: int
+    payload_bytes: int
+    c0_s: float
+    c1_s: float
+    rtt_s: float
+    step_s_by_n: Mapping[int, float]
+
+
+# Four lab hosts with 0.45 of a core each, 1 Gbit/s, TensorFlow's ring all-reduce.
+CASES = tuple(
+    Case(name, batch, payload, c0_s, c1_s, rtt_ms / 1000, dict(zip((1, 2, 4), steps, strict=True)))
+    for name, batch, payload, c0_s, c1_s, rows in [
+        ("CNN", 128, 490_000, 0.011, 0.000969, [(0.5, 87, 70), (10, 103, 100), (50, 181, 293)]),
+        ("CNN", 32, 490_000, 0.011, 0.000969, [(0.5, 42, 42), (10, 49, 75), (50, 160, 265)]),
+        (
+            "MLP",
+            128,
+            14_700_000,
+            0.0336,
+            0.00023,
+            [(0.5, 242, 303), (10, 242, 342), (50, 303, 500)],
+        ),
+    ]
+    for rtt_ms, two, four in rows
+    for steps in [(c0_s + c1_s * batch, two / 1000, four / 1000)]
+)
+
+
+def workload(case: Case) -> Workload:
+    speed = KindSpeed("lab", case.c0_s, case.c1_s, 0.45)
+    fits = (Fit(case.batch, 100, 10),)
+    return Workload(
+        case.name,
+        "keras",
+        "exact",
+        case.payload_bytes // 4,
+        case.payload_bytes,
+        10,
+        fits,
+        (speed,),
+        3.0,
+    )
+
+
+def situation(case: Case) -> Situation:
+    names = "abcd"
+    nodes = tuple(Node(x, "10.0.0.1", 0.45, 0.0, None, 0.1, "label", "lab") for x in names)
+    links = tuple(
+        Link(a, b, "direct", case.rtt_s, 0.0, 0.0, GBIT) for a in names for b in names if a != b
+    )
+    work = Work(15_000, 10, case.batch)
+    return Situation(nodes, Network(links, "", 0.0), workload(case), work, Limits())
+
+
+def recommended(case: Case) -> int:
+    """The n of least predicted time among those that were measured."""
+    decision = recommend(situation(case), (), 0)
+    time_s = {c.plan.n_workers: c.prediction.time_s.mean for c in decision.candidates}
+    return min(case.step_s_by_n, key=lambda n: time_s[n])
+
+
+def by_jansen(case: Case) -> int:
+    return jansen(
+        case.step_s_by_n[1],
+        case.payload_bytes,
+        lambda n: [RingLink(case.rtt_s / 2, GBIT)] * n,
+        tuple(case.step_s_by_n),
+    )
+
+
+RULES: dict[str, Callable[[Case], int]] = {
+    "recommender": recommended,
+    "one worker": lambda case: one_worker(tuple(case.step_s_by_n)),
+    "as many as fit": lambda case: largest(tuple(case.step_s_by_n)),
+    "Jansen 2020": by_jansen,
+    "AdaptDL": lambda case: adaptdl(case.step_s_by_n),
+}
+
+
+def regret(rule: Callable[[Case], int]) -> float:
+    """Measured step of the rule's choice over the best, geometric mean over all cases, minus 1."""
+    ratios = [c.step_s_by_n[rule(c)] / min(c.step_s_by_n.values()) for c in CASES]
+    return float(np.exp(np.mean(np.log(ratios)))) - 1.0
+
+
+def big_situation(n_nodes: int, links_per_node: int, rng: np.random.Generator) -> Situation:
+    """Nodes of three kinds on four sites, each with measured links to some others."""
+    sites, kinds = rng.integers(0, 4, n_nodes), rng.integers(0, 3, n_nodes)
+    nodes = tuple(
+        Node(f"n{i:04}", f"10.{sites[i]}.0.1", 8.0, 0.0, None, [0.3, 0.1, 0.2][k], "label", f"k{k}")
+        for i, k in enumerate(kinds)
+    )
+    links = []
+    for i in range(n_nodes):
+        for j in rng.permutation(n_nodes)[:links_per_node]:
+            near = sites[i] == sites[j]
+            rtt_s, bandwidth = (0.0005, 6e8) if near else (0.03, 2e7)
+            rtt_s *= rng.uniform(1.0, 1.2)
+            links.append(Link(nodes[i].id, nodes[j].id, "direct", rtt_s, 0.0, 0.0, bandwidth))
+    speeds = tuple(KindSpeed(f"k{k}", 0.02, c1, 8.0) for k, c1 in enumerate((5e-4, 2e-3, 8e-4)))
+    load = Workload(
+        "big", "keras", "exact", 10**6, 4 * 10**6, 10, (Fit(4096, 100, 10),), speeds, 5.0
+    )
+    work = Work(20_000, 10, 4096)
+    return Situation(nodes, Network(tuple(links), "", 0.0), load, work, Limits(budget_usd=20.0))
+
+
+def decision_s(n_nodes: int, links_per_node: int, n_times: int) -> float:
+    """Least time of a decision over some tries, in seconds."""
+    case = big_situation(n_nodes, links_per_node, np.random.default_rng(0))
+    took = []
+    for _ in range(n_times):
+        start = time.perf_counter()
+        recommend(case, (), 0)
+        took.append(time.perf_counter() - start)
+    return min(took)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer tries and sizes")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    options = parser.parse_args()
+    sizes = [(8, 7), (1000, 20)] if options.quick else [(8, 7), (100, 99), (1000, 20), (1000, 999)]
+    print("nodes  links per node  decision")
+    took_s = {}
+    for n_nodes, links_per_node in sizes:
+        took_s[n_nodes, links_per_node] = decision_s(
+            n_nodes, links_per_node, 1 + 2 * (not options.quick)
+        )
+        print(f"{n_nodes:5}  {links_per_node:14}  {took_s[n_nodes, links_per_node]:.3f} s")
+    print("\nrule             step over the best measured, mean of 9 cases")
+    regret_by_rule = {name: regret(rule) for name, rule in RULES.items()}
+    for name, value in regret_by_rule.items():
+        print(f"{name:15}  +{100 * value:.1f} %")
+    slowest_s = max(took_s.values())
+    rival = min(value for name, value in regret_by_rule.items() if name != "recommender")
+    mine = regret_by_rule["recommender"]
+    fast, better = slowest_s < 1.0, mine <= rival
+    print(f"\ngoal decision_on_1000_nodes: {slowest_s:.2f} s (target < 1 s) {_verdict(fast)}")
+    print(f"goal regret: {100 * mine:.1f} % (target <= {100 * rival:.1f} %) {_verdict(better)}")
+    if options.json:
+        numbers = {
+            "decision_s": {f"{n}x{k}": s for (n, k), s in took_s.items()},
+            "regret": regret_by_rule,
+        }
+        options.json.write_text(json.dumps(numbers, indent=2))
+    return 0 if fast and better else 1
+
+
+def _verdict(met: bool) -> str:
+    return "met" if met else "missed"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
