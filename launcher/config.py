@@ -7,7 +7,7 @@ The only module that reads the environment. Flags win over variables, variables 
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,15 @@ DEFAULT_CHECKPOINT_EVERY_S = 60.0
 DEFAULT_EXPLORE = 0.02
 DEFAULT_MAX_FOLDER_BYTES = 500 * 2**20
 NOT_RECORDED = {"record": False}  # metadata of a field that a run record leaves out
+
+
+_FIELD_BY_OPTION = {
+    "budget": "budget_usd",
+    "deadline": "deadline_s",
+    "price": "price_usd_per_h",
+    "checkpoint_every": "checkpoint_every_s",
+    "max_folder": "max_folder_bytes",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +208,50 @@ def make_request(
     return request
 
 
+def resume_request(
+    request: Request,
+    flags: Flags,
+    environment: Environment,
+    *,
+    run: str,
+    spent_usd: float,
+    terminal: Terminal | None = None,
+) -> Request:
+    """The request of a stretch that goes on with a run: its own, changed by what is given now.
+
+    Without a new budget, what is left of the run's own counts.
+
+    Raises:
+        UsageError: the run's budget is used up and no new one is given.
+    """
+    _refuse_environment(environment)
+    streams = terminal or Terminal()
+    parsed = _parse_options(flags, environment, lambda: request.seed)
+    given = {
+        _FIELD_BY_OPTION.get(name, name)
+        for name in (each.name for each in fields(Flags))
+        if getattr(flags, name) is not None or f"LAUNCH_{name.upper()}" in environment.launch
+    }
+    changed = replace(
+        request,
+        **{name: parsed[name] for name in given - {"storage", "name"}},
+        ray_address=environment.ray_address,
+        stdin_is_tty=streams.stdin_is_tty,
+        stdout_is_tty=streams.stdout_is_tty,
+        stderr_is_tty=streams.stderr_is_tty,
+    )
+    _check_together(changed)
+    if "budget_usd" in given or request.budget_usd is None:
+        return changed
+    left_usd = request.budget_usd - spent_usd
+    if left_usd < 0.01 * request.budget_usd:
+        raise UsageError(
+            f"{run} has used its budget of ${request.budget_usd:,.2f}. Say how much more it may "
+            f"cost: launch resume {run} --budget {request.budget_usd:g}"
+        )
+    return replace(changed, budget_usd=left_usd)
+
+
 def make_storage(flag: str | None, environment: Environment) -> str:
     """The storage that `--storage` or `LAUNCH_STORAGE` names, default `~/launch`."""
     value = flag if flag is not None else environment.launch.get("LAUNCH_STORAGE")
@@ -209,6 +262,14 @@ def make_storage(flag: str | None, environment: Environment) -> str:
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", value):
         return value.rstrip("/") if not value.endswith("://") else value
     return str(_absolute(value, environment))
+
+
+def cluster_options(flags: Flags, environment: Environment) -> tuple[str | None, float | None]:
+    """The address and the price (US dollars an hour) that are asked for, if any."""
+    return (
+        _option(flags, environment, "address", q.parse_text, None),
+        _option(flags, environment, "price", q.parse_price_usd_per_h, None),
+    )
 
 
 def _parse_options(

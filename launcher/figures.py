@@ -23,6 +23,14 @@ def clock_text(seconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
+def age_text(seconds: float) -> str:
+    """How long ago: `just now`, `5 min ago`, `3 h ago`, `12 days ago`."""
+    for scale, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= scale * (2 if unit == "days" else 1):
+            return f"{seconds / scale:.0f} {unit} ago"
+    return "just now"
+
+
 def time_interval(interval: Interval) -> str:
     """A mean with its bounds in one unit: `119 ms (112–127)`."""
     scale, unit = _unit(interval.mean)

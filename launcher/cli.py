@@ -1,0 +1,256 @@
+"""The command line: parse, call, print."""
+
+# ruff: noqa: ARG001 - Typer wants each option as a parameter; `_flags` reads them all at once
+
+import secrets
+import sys
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from launcher import options as o
+from launcher.command import (
+    DEFAULT_COMMAND,
+    DefaultToRun,
+    Session,
+    carry_out,
+    execute,
+    refuse_args,
+    refuse_extra,
+    say,
+)
+from launcher.config import (
+    Flags,
+    cluster_options,
+    make_request,
+    make_storage,
+    resume_request,
+)
+
+EPILOG = (
+    "Every option has an environment variable: --budget has LAUNCH_BUDGET, and so on. "
+    "Exit codes: 0 done, 1 the script failed, 2 usage, 3 budget or deadline too small, "
+    "4 cluster, 5 stopped at the limit with a checkpoint, 130 interrupted with a checkpoint."
+)
+
+app = typer.Typer(
+    name="launch",
+    cls=DefaultToRun,
+    add_completion=False,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train an unmodified Keras script on a Ray cluster: fastest within a budget.\n\n"
+    "launch train.py --budget 5 is short for launch run train.py --budget 5.",
+)
+
+
+def _print_version(*, asked: bool) -> None:
+    if asked:
+        import importlib.metadata
+
+        print(f"launch {importlib.metadata.version('train-launcher')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=lambda v: _print_version(asked=v)),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(DEFAULT_COMMAND, epilog=EPILOG)
+def _run(
+    ctx: typer.Context,
+    script: o.Script,
+    extra: o.Extra = None,
+    budget: o.Budget = None,
+    deadline: o.Deadline = None,
+    objective: o.Objective = None,
+    price: o.Price = None,
+    explore: o.Explore = None,
+    workers: o.Workers = None,
+    max_workers: o.MaxWorkers = None,
+    strategy: o.Strategy = None,
+    cpus_per_worker: o.CpusPerWorker = None,
+    gpus_per_worker: o.GpusPerWorker = None,
+    address: o.Address = None,
+    checkpoint_every: o.CheckpointEvery = None,
+    sync_batchnorm: o.SyncBatchnorm = None,
+    seed: o.Seed = None,
+    max_folder: o.MaxFolder = None,
+    storage: o.StorageUri = None,
+    name: o.Name = None,
+    dry_run: o.DryRun = None,
+    yes: o.Yes = None,
+    json: o.Json = None,
+) -> int:
+    """Decide how many workers, train within the budget, explain and record (the default)."""
+    session: Session = ctx.obj
+    refuse_extra(script, extra, _group(ctx))
+    request = make_request(
+        script,
+        session.args,
+        _flags(ctx),
+        session.environment,
+        draw_seed=lambda: 1 + secrets.randbelow(2**31 - 1),
+        terminal=session.terminal,
+    )
+    from launcher.preflight import check_script
+
+    check_script(  # before the heavy imports: a wrong script is told at once
+        request.script,
+        session.environment.cwd,
+        home=session.environment.home,
+        legacy_keras=session.environment.tf_use_legacy_keras,
+    )
+    from launcher.run import run
+
+    return carry_out(
+        session,
+        lambda screen, logs: run(request, session.environment, screen, logs),
+        is_json=request.json,
+    )
+
+
+@app.command("resume")
+def _resume(
+    ctx: typer.Context,
+    run: o.RunName,
+    budget: o.Budget = None,
+    deadline: o.Deadline = None,
+    price: o.Price = None,
+    workers: o.Workers = None,
+    max_workers: o.MaxWorkers = None,
+    address: o.Address = None,
+    storage: o.StorageUri = None,
+    yes: o.Yes = None,
+    json: o.Json = None,
+) -> int:
+    """Go on with a run where it stopped."""
+    from launcher.runs import open_store
+
+    session: Session = ctx.obj
+    refuse_args(session)
+    store = open_store(make_storage(storage, session.environment), session.index, run)
+    record = store.load(run)
+    flags = _flags(ctx)
+    request = resume_request(
+        replace(record.request, storage=store.storage.uri),
+        flags,
+        session.environment,
+        run=run,
+        spent_usd=record.cost_usd,
+        terminal=session.terminal,
+    )
+    from launcher.run import resume
+
+    return carry_out(
+        session,
+        lambda screen, logs: resume(run, request, session.environment, screen, logs),
+        is_json=request.json,
+    )
+
+
+@app.command("runs")
+def _runs(ctx: typer.Context, storage: o.StorageUri = None, json: o.Json = None) -> None:
+    """List every run: chosen n, predicted and actual time and cost."""
+    from launcher.record import CODEC
+    from launcher.report import print_runs
+    from launcher.runs import open_store
+
+    session: Session = ctx.obj
+    refuse_args(session)
+    store = open_store(make_storage(storage, session.environment), session.index)
+    found = store.all()
+    if json:
+        _print_json([CODEC.encode(record) for record in found.records])
+        return
+    print_runs(_console(session), found, datetime.now(UTC))
+
+
+@app.command("explain")
+def _explain(
+    ctx: typer.Context, run: o.RunName, storage: o.StorageUri = None, json: o.Json = None
+) -> None:
+    """Explain a run: candidates, why n and not n ± 1, the network, what each number rests on."""
+    from launcher.explain import print_explanation
+    from launcher.record import CODEC
+    from launcher.runs import open_store
+
+    session: Session = ctx.obj
+    refuse_args(session)
+    store = open_store(make_storage(storage, session.environment), session.index, run)
+    record = store.load(run)
+    if json:
+        _print_json(CODEC.encode(record))
+        return
+    print_explanation(_console(session), record, datetime.now(UTC))
+
+
+@app.command("probe")
+def _probe(
+    ctx: typer.Context,
+    address: o.Address = None,
+    price: o.Price = None,
+    json: o.Json = None,
+) -> None:
+    """Measure the network between all nodes of the cluster."""
+    session: Session = ctx.obj
+    refuse_args(session)
+    address_, price_usd_per_h = cluster_options(_flags(ctx), session.environment)
+    logs = session.start_logging(say)
+    from launcher.cluster import connect, disconnect
+    from launcher.explain import print_probe
+    from launcher.probe import probe
+    from launcher.record import CODEC
+
+    cluster = connect(
+        address_,
+        session.environment.ray_address,
+        price_usd_per_h=price_usd_per_h,
+        temp_dir=None,
+        log_dir=logs,
+    )
+    try:
+        network = probe(cluster)
+    finally:
+        disconnect(cluster)
+    if json:
+        _print_json(CODEC.encode(network))
+        return
+    print_probe(_console(session), cluster.how, cluster.nodes, network)
+
+
+def main() -> None:
+    """Entry point of the `launch` command."""
+    sys.exit(execute(typer.main.get_command(app), sys.argv[1:]))
+
+
+def _flags(ctx: typer.Context) -> Flags:
+    """The words of the options that the command has."""
+    return Flags(**{f.name: ctx.params[f.name] for f in fields(Flags) if f.name in ctx.params})
+
+
+def _group(ctx: typer.Context) -> Any:
+    parent = ctx.parent
+    return parent.command if parent is not None else None
+
+
+def _console(session: Session) -> Any:
+    """The console for results on stdout."""
+    from launcher.console import make_console
+
+    is_tty = session.terminal.stdout_is_tty
+    return make_console(sys.stdout, is_tty=is_tty, environment=session.environment)
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")

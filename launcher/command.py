@@ -1,0 +1,214 @@
+"""Carry a command out: its session, its default, and every error as one line with an exit code."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperGroup
+from typer.exceptions import Abort, TyperException
+
+from launcher.config import Environment, Terminal
+from launcher.errors import (
+    ClusterError,
+    LauncherError,
+    ScriptFailedError,
+    StorageError,
+    TrainingFailedError,
+    UsageError,
+)
+from launcher.log import new_log_folder, set_up_logging
+
+if TYPE_CHECKING:
+    from launcher.run import Result
+    from launcher.runs import RunIndex
+    from launcher.screen import TerminalScreen
+
+logger = logging.getLogger(__name__)
+
+GROUP_OPTIONS = frozenset({"--help", "-h", "--version"})
+DEFAULT_COMMAND = "run"
+USAGE_EXIT_CODE = 2
+INTERRUPTED_EXIT_CODE = 130
+
+
+@dataclass(slots=True)
+class Session:
+    """What one call of the command shares between its parts."""
+
+    environment: Environment
+    terminal: Terminal
+    args: tuple[str, ...] = ()
+    has_args: bool = False
+    log_file: Path | None = None
+
+    def start_logging(self, write: Callable[[str], None]) -> Path:
+        """Open a folder for this command's log files."""
+        logs = self.environment.state_dir / "logs"
+        try:
+            folder = new_log_folder(logs, datetime.now(UTC), os.getpid())
+        except OSError as error:
+            raise StorageError(
+                f"The log folder {logs} cannot be written: {error.strerror}. Set HOME to a folder "
+                "that can be."
+            ) from error
+        self.log_file = set_up_logging(folder, write)
+        return folder
+
+    @property
+    def index(self) -> "RunIndex":
+        """Which storage each run of this machine went to."""
+        from launcher.runs import RunIndex
+
+        return RunIndex(self.environment.state_dir / "runs")
+
+
+class DefaultToRun(TyperGroup):
+    """Puts `run` in front of a first word that is no command, and keeps what follows `--`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Complete the words before the parser sees them."""
+        session: Session = ctx.obj
+        if not args:
+            args = ["--help"]
+        if "--" in args:
+            at = args.index("--")
+            session.has_args, session.args = True, tuple(args[at + 1 :])
+            args = args[:at]
+        if not args or args[0] not in self._known():
+            args = [DEFAULT_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+    def _known(self) -> frozenset[str]:
+        return GROUP_OPTIONS | frozenset(self.commands)
+
+
+def carry_out(
+    session: Session,
+    action: "Callable[[TerminalScreen, Path], Result]",
+    *,
+    is_json: bool,
+) -> int:
+    """Run or resume with a screen and a log folder; the exit code."""
+    from launcher.record import dump_record
+    from launcher.screen import make_screen
+
+    screen = make_screen(session.environment, session.terminal, time.monotonic, is_json=is_json)
+    logs = session.start_logging(screen.warn)
+    try:
+        result = action(screen, logs)
+    finally:
+        screen.close()
+    if is_json:
+        sys.stdout.write(dump_record(result.record) + "\n")
+    if result.error is not None:
+        return report_error(result.error, session)
+    return result.record.exit_code or 0
+
+
+def execute(group: Any, words: Sequence[str]) -> int:
+    """Carry out a command line; never raises.
+
+    Args:
+        group: the commands.
+        words: the command line without the program's name.
+
+    Returns:
+        The exit code.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows ?
+    session = Session(Environment.read(), _terminal())
+    try:
+        return int(
+            group.main(args=[*words], prog_name="launch", standalone_mode=False, obj=session) or 0
+        )
+    except TyperException as error:
+        return _report_usage(error)
+    except LauncherError as error:
+        return report_error(error, session)
+    except (KeyboardInterrupt, Abort):
+        say("interrupted before training began")
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:  # such as `launch runs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last resort: one line, details in the log
+        return _report_internal(error, session)
+
+
+def report_error(error: LauncherError, session: Session) -> int:
+    """Print an error as one message of ours, or the user's own traceback; its exit code."""
+    if isinstance(error, ScriptFailedError):
+        sys.stderr.write(str(error).rstrip("\n") + "\n")
+        return error.exit_code
+    say(str(error))
+    noisy = isinstance(error, (TrainingFailedError, ClusterError))
+    if noisy and not isinstance(error, StorageError) and session.log_file is not None:
+        say(f"what Ray and TensorFlow said is in {session.log_file.parent}")
+    return error.exit_code
+
+
+def say(text: str) -> None:
+    """One message of ours on stderr."""
+    sys.stderr.write(f"launch: {text}\n")
+
+
+def refuse_args(session: Session) -> None:
+    """Only `run` takes arguments for a script."""
+    if session.has_args:
+        raise UsageError("This command takes no arguments after --. Leave them out.")
+
+
+def refuse_extra(script: str, extra: Sequence[str] | None, group: TyperGroup) -> None:
+    """Tell a mistyped command and a script's argument without `--` apart from a script."""
+    commands = [name for name in group.commands if name != DEFAULT_COMMAND]
+    if script in commands:
+        raise UsageError(f"The command stands first: launch {script} …")
+    close = get_close_matches(script, commands, n=1)
+    if close and not Path(script).exists():
+        raise UsageError(f"There is no command {script!r}. Did you mean `launch {close[0]}`?")
+    if extra:
+        raise UsageError(
+            f"Unexpected argument {extra[0]!r}. The script's own arguments go after --: "
+            f"launch {script} -- {' '.join(extra)}"
+        )
+
+
+def _terminal() -> Terminal:
+    return Terminal(
+        *(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    )
+
+
+def _report_usage(error: TyperException) -> int:
+    """A mistake in the options, as the parser found it."""
+    option = getattr(error, "option_name", None)
+    text = " ".join(error.format_message().split())
+    if option is not None and text.startswith("No such option"):
+        known = getattr(error, "possibilities", None) or ()
+        close = get_close_matches(option, known, n=1, cutoff=0.75)
+        text = f"There is no option {option}. " + (
+            f"Did you mean {close[0]}?"
+            if close
+            else "The script's own arguments go after --, as in: launch train.py -- --epochs 3"
+        )
+    say(text)
+    return USAGE_EXIT_CODE
+
+
+def _report_internal(error: Exception, session: Session) -> int:
+    """Something that should not happen."""
+    if session.log_file is None:
+        session.start_logging(say)
+    logging.getLogger().error("internal error", exc_info=error)
+    text = " ".join(str(error).split())
+    say(f"internal error: {type(error).__name__}: {text}. Details in {session.log_file}")
+    return 1

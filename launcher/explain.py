@@ -1,0 +1,177 @@
+"""Explain a run: candidates, why n and not n ± 1, the network map, and what happened."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from launcher import figures as f
+from launcher.layout import LABEL_WIDTH, plain_table, print_table, ring_text, sentence
+from launcher.record import RunRecord, parse_timestamp, shown_status
+from launcher.report import (
+    cluster_text,
+    legend_text,
+    network_text,
+    node_letters,
+    print_decision,
+    print_outcome,
+    script_text,
+)
+from policies.schema import Network, Node
+from policies.wording import dollars
+
+MAX_MATRIX_NODES = 8
+
+
+def print_explanation(console: Console, record: RunRecord, now: datetime) -> None:
+    """All that is known of a run, in the order in which it came to be."""
+    letters = node_letters(record.cluster.nodes if record.cluster else (), record.decision)
+    _print_head(console, record, now)
+    _print_measured(console, record, letters)
+    if record.decision is None:
+        console.print("It ended before a decision was made.")
+    else:
+        if len(record.decisions) > 1:
+            console.print(f"\nthe last of {len(record.decisions)} decisions:", style="bold")
+        console.print()
+        print_decision(console, record.decision, letters)
+        _print_reasons(console, record)
+    if record.cluster is not None and record.network is not None:
+        print_network(console, record.network, record.cluster.nodes, letters)
+    _print_segments(console, record, letters)
+    _print_events(console, record)
+    console.print()
+    print_outcome(console, record)
+    if record.outcome is not None and record.outcome.error:
+        console.print(Text(record.outcome.error, style="red"), soft_wrap=True)
+
+
+def print_probe(console: Console, how: str, nodes: tuple[Node, ...], network: Network) -> None:
+    """What a probe of the cluster found."""
+    letters = node_letters(nodes, None)
+    width = console.width
+    console.print(cluster_text(how, nodes, width), soft_wrap=True)
+    console.print(legend_text(letters, nodes, width), soft_wrap=True)
+    console.print(network_text(network, letters, width), soft_wrap=True)
+    print_network(console, network, nodes, letters)
+
+
+def print_network(
+    console: Console, network: Network, nodes: tuple[Node, ...], letters: Mapping[str, str]
+) -> None:
+    """The network map as a matrix: round trips above the diagonal, bandwidth below."""
+    order = [node.id for node in sorted(nodes, key=lambda n: list(letters).index(n.id))]
+    if not 2 <= len(order) <= MAX_MATRIX_NODES:
+        return
+    console.print("\nnetwork map: round trip above the diagonal, bandwidth below", style="bold")
+    table = plain_table(2)
+    for name in ["from", *(letters[node] for node in order)]:
+        table.add_column(name, no_wrap=True, justify="right")
+    for row, src in enumerate(order):
+        cells = [
+            _cell(network, src, dst, is_upper=column > row) if row != column else "–"
+            for column, dst in enumerate(order)
+        ]
+        table.add_row(letters[src], *cells)
+    print_table(console, table)
+
+
+def _cell(network: Network, src: str, dst: str, *, is_upper: bool) -> str:
+    link = network.link(src, dst)
+    if link is None or (link.rtt_s if is_upper else link.bandwidth_bytes_per_s) is None:
+        return "?"
+    mark = "~" if link.basis == "assumed" else ""
+    if is_upper:
+        return f"{mark}{f.time_text(link.rtt_s or 0.0)}"
+    return f"{mark}{f.bandwidth_text(link.bandwidth_bytes_per_s or 0.0)}"
+
+
+def _print_head(console: Console, record: RunRecord, now: datetime) -> None:
+    status = shown_status(record, now)
+    age = f.age_text((now - parse_timestamp(record.created)).total_seconds())
+    request = record.request
+    limits = []
+    if request.budget_usd is not None:
+        limits.append(f"budget {f.money_limit(request.budget_usd)}")
+    if request.deadline_s is not None:
+        limits.append(f"deadline {f.clock_text(request.deadline_s)}")
+    words = [record.run, status, *limits, age]
+    console.print(" · ".join(words), style="bold", soft_wrap=True)
+    console.print(f"{'script':<{LABEL_WIDTH}}{request.script}", soft_wrap=True)
+
+
+def _print_measured(console: Console, record: RunRecord, letters: Mapping[str, str]) -> None:
+    width = console.width
+    if record.cluster is not None:
+        console.print(cluster_text(record.cluster.how, record.cluster.nodes, width), soft_wrap=True)
+        if len(record.cluster.nodes) > 1:
+            console.print(legend_text(letters, record.cluster.nodes, width), soft_wrap=True)
+        console.print(network_text(record.network, letters, width), soft_wrap=True)
+    if record.workload is not None:
+        console.print(script_text(record.workload, record.versions, width), soft_wrap=True)
+
+
+def _print_reasons(console: Console, record: RunRecord) -> None:
+    """Why n and not n ± 1, and what each number rests on."""
+    from policies.recommend import explain
+
+    situation = record.situation()
+    if record.decision is None or situation is None:
+        return
+    try:
+        explanation = explain(record.decision, situation)
+    except (ValueError, KeyError, IndexError, StopIteration):
+        console.print("(its reasons cannot be rebuilt from the record)", style="dim")
+        return
+    console.print()
+    for text in explanation.sentences:
+        console.print(sentence(text, console.width), soft_wrap=True)
+    console.print("\nwhat the numbers rest on", style="bold")
+    table = plain_table(2)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_column(no_wrap=True, style="dim")
+    for fact in explanation.rests_on:
+        table.add_row(fact.name, fact.value, fact.basis)
+    console.print(table)
+
+
+def _print_segments(console: Console, record: RunRecord, letters: Mapping[str, str]) -> None:
+    """What happened under each plan."""
+    if not record.segments:
+        return
+    console.print("\nwhat happened", style="bold")
+    table: Table = plain_table(2)
+    for name in ("", "n", "nodes", "steps", "step (p90)", "start-up", "time", "cost", "end"):
+        align = "right" if name in {"n", "steps"} else "left"
+        table.add_column(name, no_wrap=True, justify=align)  # type: ignore[arg-type]
+    for number, segment in enumerate(record.segments, 1):
+        step = segment.step_s
+        started = parse_timestamp(segment.started)
+        first = segment.first_step_at
+        table.add_row(
+            f"{number}",
+            f"{segment.plan.n_workers}",
+            ring_text(segment.plan.nodes, letters),
+            f"{segment.steps:,}",
+            "–" if step is None else f"{f.time_text(step.median)} ({f.time_text(step.p90)})",
+            _span(started, first),
+            _span(started, segment.ended),
+            dollars(segment.cost_usd),
+            segment.end or "running",
+        )
+    print_table(console, table)
+
+
+def _span(started: datetime, until: str | None) -> str:
+    if until is None:
+        return "–"
+    return f.clock_text((parse_timestamp(until) - started).total_seconds())
+
+
+def _print_events(console: Console, record: RunRecord) -> None:
+    for event in record.events:
+        text = f"{event.kind}: {event.detail}" if event.detail else event.kind
+        console.print(sentence(f"{event.at[11:19]}  {text}", console.width), soft_wrap=True)

@@ -1,0 +1,109 @@
+"""The command line's options, each declared once and shared by the commands."""
+
+from typing import Annotated
+
+from typer import Argument, Option
+
+MONEY, CLUSTER, TRAINING, OUTPUT = "Money and time", "Cluster and workers", "Training", "Output"
+
+Script = Annotated[
+    str, Argument(metavar="SCRIPT", help="A Keras script. Its own arguments go after --.")
+]
+Extra = Annotated[list[str] | None, Argument(hidden=True)]
+RunName = Annotated[str, Argument(metavar="RUN", help="The run's name, as `launch runs` shows it.")]
+Budget = Annotated[
+    str | None,
+    Option(
+        metavar="USD", help="At most so many dollars for this run: 5, $5.", rich_help_panel=MONEY
+    ),
+]
+Deadline = Annotated[
+    str | None, Option(metavar="TIME", help="At most so long: 30m, 1h30m.", rich_help_panel=MONEY)
+]
+Objective = Annotated[
+    str | None,
+    Option(metavar="time|cost", help="What to make small. Default: time.", rich_help_panel=MONEY),
+]
+Price = Annotated[
+    str | None,
+    Option(metavar="USD_PER_H", help="What each node costs an hour.", rich_help_panel=MONEY),
+]
+Explore = Annotated[
+    str | None,
+    Option(
+        metavar="SHARE",
+        help="Share of the budget to spend on learning. Default: 2%.",
+        rich_help_panel=MONEY,
+    ),
+]
+Workers = Annotated[
+    str | None, Option(metavar="auto|N", help="How many workers.", rich_help_panel=CLUSTER)
+]
+MaxWorkers = Annotated[
+    str | None, Option(metavar="N", help="At most so many.", rich_help_panel=CLUSTER)
+]
+Strategy = Annotated[
+    str | None,
+    Option(metavar="auto|allreduce", help="How gradients are exchanged.", rich_help_panel=CLUSTER),
+]
+CpusPerWorker = Annotated[
+    str | None,
+    Option(metavar="C", help="Default: all free CPUs of a node.", rich_help_panel=CLUSTER),
+]
+GpusPerWorker = Annotated[
+    str | None, Option(metavar="G", help="Default: one on GPU nodes.", rich_help_panel=CLUSTER)
+]
+Address = Annotated[
+    str | None,
+    Option(
+        metavar="HOST:PORT",
+        help="The Ray cluster. Default: RAY_ADDRESS, else the one running here, else a new one.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+CheckpointEvery = Annotated[
+    str | None,
+    Option(
+        metavar="TIME", help="Between epochs' checkpoints. Default: 60s.", rich_help_panel=TRAINING
+    ),
+]
+SyncBatchnorm = Annotated[
+    bool | None,
+    Option(
+        "--sync-batchnorm",
+        help="Batch statistics over all workers, where that is not the rule.",
+        rich_help_panel=TRAINING,
+    ),
+]
+Seed = Annotated[
+    str | None,
+    Option(metavar="S", help="Of the script's random generators.", rich_help_panel=TRAINING),
+]
+MaxFolder = Annotated[
+    str | None,
+    Option(
+        metavar="SIZE", help="Largest folder to ship. Default: 500MiB.", rich_help_panel=TRAINING
+    ),
+]
+StorageUri = Annotated[
+    str | None,
+    Option(
+        "--storage",
+        metavar="URI",
+        help="Folder or s3://… for records, checkpoints and models. Default: ~/launch.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Name = Annotated[str | None, Option(metavar="N", help="The run's name.", rich_help_panel=OUTPUT)]
+DryRun = Annotated[
+    bool | None,
+    Option("--dry-run", help="Measure and decide, but do not train.", rich_help_panel=OUTPUT),
+]
+Yes = Annotated[
+    bool | None,
+    Option("--yes", "-y", help="Answer every question with yes.", rich_help_panel=OUTPUT),
+]
+Json = Annotated[
+    bool | None,
+    Option("--json", help="Print the result as JSON and nothing else.", rich_help_panel=OUTPUT),
+]
