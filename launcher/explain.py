@@ -9,7 +9,7 @@ from rich.text import Text
 
 from launcher import figures as f
 from launcher.layout import LABEL_WIDTH, plain_table, print_table, ring_text, sentence
-from launcher.record import RunRecord, parse_timestamp, shown_status
+from launcher.record import RunRecord, Segment, parse_timestamp, shown_status
 from launcher.report import (
     cluster_text,
     legend_text,
@@ -43,7 +43,7 @@ def print_explanation(console: Console, record: RunRecord, now: datetime) -> Non
     _print_segments(console, record, letters)
     _print_events(console, record)
     console.print()
-    print_outcome(console, record)
+    print_outcome(console, record, is_explained=True)
     if record.outcome is not None and record.outcome.error:
         console.print(Text(record.outcome.error, style="red"), soft_wrap=True)
 
@@ -115,7 +115,7 @@ def _print_measured(console: Console, record: RunRecord, letters: Mapping[str, s
 
 def _print_reasons(console: Console, record: RunRecord) -> None:
     """Why n and not n ± 1, and what each number rests on."""
-    from policies.recommend import explain
+    from policies.explain import explain
 
     situation = record.situation()
     if record.decision is None or situation is None:
@@ -130,6 +130,7 @@ def _print_reasons(console: Console, record: RunRecord) -> None:
         console.print(sentence(text, console.width), soft_wrap=True)
     console.print("\nwhat the numbers rest on", style="bold")
     table = plain_table(2)
+    table.show_header = False
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True, style="dim")
@@ -144,11 +145,10 @@ def _print_segments(console: Console, record: RunRecord, letters: Mapping[str, s
         return
     console.print("\nwhat happened", style="bold")
     table: Table = plain_table(2)
-    for name in ("", "n", "nodes", "steps", "step (p90)", "start-up", "time", "cost", "end"):
+    for name in ("", "n", "nodes", "steps", "step (predicted)", "start-up", "time", "cost", "end"):
         align = "right" if name in {"n", "steps"} else "left"
         table.add_column(name, no_wrap=True, justify=align)  # type: ignore[arg-type]
     for number, segment in enumerate(record.segments, 1):
-        step = segment.step_s
         started = parse_timestamp(segment.started)
         first = segment.first_step_at
         table.add_row(
@@ -156,13 +156,22 @@ def _print_segments(console: Console, record: RunRecord, letters: Mapping[str, s
             f"{segment.plan.n_workers}",
             ring_text(segment.plan.nodes, letters),
             f"{segment.steps:,}",
-            "–" if step is None else f"{f.time_text(step.median)} ({f.time_text(step.p90)})",
+            _step_cell(record, segment),
             _span(started, first),
             _span(started, segment.ended),
             dollars(segment.cost_usd),
             segment.end or "running",
         )
     print_table(console, table)
+
+
+def _step_cell(record: RunRecord, segment: Segment) -> str:
+    """The median step time, with the prediction of the decision that chose the plan."""
+    step = "–" if segment.step_s is None else f.time_text(segment.step_s.median)
+    chosen = [d.decision for d in record.decisions if d.decision.chosen == segment.plan]
+    if not chosen:
+        return step
+    return f"{step} ({f.time_text(chosen[-1].candidate.prediction.step_s.mean)})"
 
 
 def _span(started: datetime, until: str | None) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.measure import Measurement
+from rich.segment import Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -77,7 +78,9 @@ def width_of(console: Console, table: Table) -> int:
 
 def print_table(console: Console, table: Table) -> None:
     """Print a table, beyond the terminal's edge rather than with broken numbers."""
-    console.print(table, width=max(console.width, width_of(console, table)), crop=False)
+    width = max(console.width, width_of(console, table))
+    segments = Segments(console.render(table, console.options.update_width(width)))
+    console.print(segments, crop=False, soft_wrap=True, end="")
 
 
 def plain_table(gap: int) -> Table:

@@ -9,7 +9,7 @@ MONEY, CLUSTER, TRAINING, OUTPUT = "Money and time", "Cluster and workers", "Tra
 Script = Annotated[
     str, Argument(metavar="SCRIPT", help="A Keras script. Its own arguments go after --.")
 ]
-Extra = Annotated[list[str] | None, Argument(hidden=True)]
+Extra = Annotated[list[str] | None, Argument(metavar="-- ARGS", hidden=True)]
 RunName = Annotated[str, Argument(metavar="RUN", help="The run's name, as `launch runs` shows it.")]
 Budget = Annotated[
     str | None,

@@ -119,8 +119,11 @@ def print_decision(console: Console, decision: Decision, letters: Mapping[str, s
         console.print(sentence(note, console.width), soft_wrap=True, style="dim", highlight=False)
 
 
-def print_outcome(console: Console, record: RunRecord) -> None:
-    """How the run ended, what it took against what was predicted, and what to do next."""
+def print_outcome(console: Console, record: RunRecord, *, is_explained: bool = False) -> None:
+    """How the run ended, what it took against what was predicted, and what to do next.
+
+    With `is_explained` it does not point at `launch explain`.
+    """
     text = Text(_ending(record), style=STYLE_BY_STATUS.get(record.status, "yellow"))
     pieces = list(_totals(record))
     if record.outcome is not None:
@@ -133,7 +136,7 @@ def print_outcome(console: Console, record: RunRecord) -> None:
     for piece in others:
         text.append(f" · {piece}", style="default")
     console.print(text, soft_wrap=True, highlight=False)
-    for label, value in _pointers(record):
+    for label, value in _pointers(record, is_explained=is_explained):
         console.print(labelled(label, [value], "", console.width), soft_wrap=True, highlight=False)
 
 
@@ -253,7 +256,7 @@ def _totals(record: RunRecord) -> Iterator[str]:
     yield text
 
 
-def _pointers(record: RunRecord) -> Iterator[tuple[str, str]]:
+def _pointers(record: RunRecord, *, is_explained: bool) -> Iterator[tuple[str, str]]:
     """Where things are, and which command comes next."""
     outcome = record.outcome
     if outcome is not None and outcome.model:
@@ -264,7 +267,7 @@ def _pointers(record: RunRecord) -> Iterator[tuple[str, str]]:
         limit = "--deadline 30m" if record.status == "deadline" else "--budget 5"
         option = "" if record.status == "interrupted" else f" {limit}"
         yield "go on", f"launch resume {record.run}{option}"
-    if record.decision is not None and record.segments:
+    if record.decision is not None and record.segments and not is_explained:
         yield f"why {record.decision.chosen.n_workers}?", f"launch explain {record.run}"
 
 
