@@ -1,0 +1,277 @@
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+
+from launcher.cli import app
+from launcher.command import execute
+from launcher.record import dump_record
+from launcher.runs import RunIndex, RunStore
+from launcher.storage import Storage
+from tests.fakes import a_record
+
+Launch = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Launch]:
+    """Runs a command line in an empty folder; gives exit code, stdout and stderr."""
+    for name in [*os.environ]:
+        if name.startswith("LAUNCH_") or name in {"TF_CONFIG", "KERAS_BACKEND", "RAY_ADDRESS"}:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = execute(typer.main.get_command(app), words)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    yield call
+    for name in ("", "launcher", "policies"):
+        logger = logging.getLogger(name)
+        for handler in [*logger.handlers]:
+            if "_pytest" not in type(handler).__module__:
+                logger.removeHandler(handler)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    home = tmp_path / "home"
+    return RunStore(Storage.open(str(home / "launch")), RunIndex(home / ".launch" / "runs"))
+
+
+def refused(result: tuple[int, str, str], message: str, code: int = 2) -> None:
+    """One clear line, the right exit code, and nothing on stdout."""
+    assert result[0] == code
+    assert result[1] == ""
+    assert message in result[2]
+    assert result[2].startswith("launch: ")
+    assert "Traceback" not in result[2]
+    assert result[2].count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_help_names_the_commands(launch: Launch, words: list[str]) -> None:
+    code, out, err = launch(*words)
+    assert (code, err) == (0, "")
+    assert all(name in out for name in ("run", "resume", "runs", "explain", "probe"))
+
+
+def test_the_version_is_printed(launch: Launch) -> None:
+    code, out, _ = launch("--version")
+    assert code == 0
+    assert out.startswith("launch 0.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "nothing.py", "--budget", "5"],
+        ["nothing.py", "--budget", "5"],
+        ["--budget", "5", "nothing.py"],
+        ["--dry-run", "--budget=5", "nothing.py", "--yes", "--", "--epochs", "3"],
+    ],
+)
+def test_options_may_stand_before_or_after_the_script(launch: Launch, words: list[str]) -> None:
+    refused(launch(*words), "There is no script ")
+
+
+def test_a_folder_is_refused(launch: Launch) -> None:
+    Path("project").mkdir()
+    refused(launch("project"), "is a folder, not a script")
+
+
+def test_a_syntax_error_is_shown_like_python_shows_it(launch: Launch) -> None:
+    Path("train.py").write_text("def f(:\n")
+    code, out, err = launch("train.py")
+    assert (code, out) == (2, "")
+    assert 'train.py", line 1' in err
+    assert "SyntaxError" in err
+    assert "Traceback" not in err
+
+
+def test_a_script_without_training_is_refused(launch: Launch) -> None:
+    Path("train.py").write_text("print('hello')\n")
+    refused(launch("train.py"), "does not train anything")
+
+
+@pytest.mark.parametrize("amount", ["0", "-3", "abc", "nan", "1e9"])
+def test_a_senseless_budget_is_refused(launch: Launch, amount: str) -> None:
+    refused(launch("train.py", "--budget", amount), "--budget")
+
+
+def test_senseless_workers_and_deadlines_are_refused(launch: Launch) -> None:
+    refused(launch("train.py", "--workers", "0"), "--workers '0' is not a number of workers")
+    refused(launch("train.py", "--deadline", "soon"), "--deadline 'soon' is not a time span")
+
+
+def test_a_variable_stands_for_a_flag(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAUNCH_BUDGET", "abc")
+    refused(launch("train.py"), "LAUNCH_BUDGET 'abc'")
+
+
+def test_tf_config_is_refused(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    refused(launch("train.py"), "TF_CONFIG is already set")
+
+
+def test_an_unknown_option_gets_a_suggestion(launch: Launch) -> None:
+    refused(launch("train.py", "--budgt", "5"), "no option --budgt. Did you mean --budget?")
+
+
+def test_a_scripts_option_without_the_dashes_is_explained(launch: Launch) -> None:
+    refused(launch("train.py", "--epochs", "3"), "own arguments go after --")
+    refused(launch("train.py", "5"), "Unexpected argument '5'")
+
+
+def test_an_option_that_is_not_offered_yet_is_unknown(launch: Launch) -> None:
+    refused(launch("train.py", "--detach"), "There is no option --detach")
+    refused(launch("train.py", "--strategy", "direct"), "Choose auto or allreduce")
+
+
+def test_an_option_without_its_value_is_refused(launch: Launch) -> None:
+    refused(launch("train.py", "--budget"), "requires an argument")
+
+
+def test_a_mistyped_command_gets_a_suggestion(launch: Launch) -> None:
+    refused(launch("explian", "brave-otter"), "Did you mean `launch explain`?")
+    refused(launch("--budget", "5", "runs"), "The command stands first: launch runs")
+
+
+def test_a_missing_script_is_named(launch: Launch) -> None:
+    refused(launch("run"), "SCRIPT")
+    refused(launch("--", "--epochs", "3"), "SCRIPT")
+
+
+def test_arguments_after_the_dashes_are_for_scripts_only(launch: Launch) -> None:
+    refused(launch("runs", "--", "x"), "takes no arguments after --")
+
+
+@pytest.mark.parametrize("command", ["resume", "explain"])
+def test_an_unknown_run_is_refused(launch: Launch, command: str) -> None:
+    refused(launch(command, "brave-otter"), "There is no run named 'brave-otter'")
+
+
+@pytest.mark.parametrize("command", ["resume", "explain"])
+def test_a_damaged_record_is_refused(launch: Launch, store: RunStore, command: str) -> None:
+    store.storage.write("runs/otter/run.json", b"{")
+    refused(launch(command, "otter"), "run.json is damaged")
+
+
+def test_a_run_that_used_its_budget_asks_for_a_new_one(launch: Launch, store: RunStore) -> None:
+    record = replace(a_record(), status="budget")
+    assert record.outcome is not None
+    store.save(replace(record, outcome=replace(record.outcome, cost_usd=4.99)))
+    refused(launch("resume", "brave-otter"), "launch resume brave-otter --budget 5")
+
+
+def test_runs_lists_what_there_is(launch: Launch, store: RunStore) -> None:
+    store.save(a_record())
+    store.storage.write("runs/broken/run.json", b"{")
+    code, out, _ = launch("runs")
+    assert code == 0
+    assert "brave-otter" in out
+    assert "runs/broken/run.json" in out
+
+
+def test_runs_as_json_is_a_list_of_records(launch: Launch, store: RunStore) -> None:
+    store.save(a_record())
+    code, out, err = launch("runs", "--json")
+    assert (code, err) == (0, "")
+    assert [run["run"] for run in json.loads(out)] == ["brave-otter"]
+
+
+def test_a_run_is_explained(launch: Launch, store: RunStore) -> None:
+    store.save(a_record())
+    code, out, err = launch("explain", "brave-otter")
+    assert (code, err) == (0, "")
+    assert "Not two: " in out
+
+
+def test_a_run_is_explained_as_json(launch: Launch, store: RunStore) -> None:
+    store.save(a_record())
+    assert json.loads(launch("explain", "brave-otter", "--json")[1]) == json.loads(
+        dump_record(a_record())
+    )
+
+
+def test_a_run_in_another_storage_is_found_by_its_name(
+    launch: Launch, store: RunStore, tmp_path: Path
+) -> None:
+    elsewhere = RunStore(Storage.open(str(tmp_path / "else")), store.index)
+    elsewhere.save(a_record())
+    store.index.remember("brave-otter", elsewhere.storage.uri)
+    assert launch("explain", "brave-otter")[0] == 0
+
+
+def test_storage_that_cannot_be_listed_is_one_clear_line(launch: Launch) -> None:
+    refused(launch("runs", "--storage", "foo://bar"), "Storage foo://bar cannot be opened", 4)
+
+
+def test_an_unexpected_error_is_one_line_with_the_log(
+    launch: Launch, store: RunStore, tmp_path: Path
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("oh")
+
+    class Group:
+        def main(self, **_: object) -> None:
+            broken()
+
+    code = execute(Group(), [])
+    assert code == 1
+    (log,) = (tmp_path / "home" / ".launch" / "logs").rglob("launch.log")
+    assert "ZeroDivisionError: oh" in log.read_text()
+    assert "def broken" not in log.read_text()
+    assert "in broken" in log.read_text()
+
+
+def test_an_interrupt_before_training_has_its_exit_code(launch: Launch) -> None:
+    class Group:
+        def main(self, **_: object) -> None:
+            raise KeyboardInterrupt
+
+    assert execute(Group(), []) == 130
+
+
+def test_help_comes_at_once_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.argv = ['launch', '--help']\n"
+        "from launcher.cli import main\n"
+        "try: main()\n"
+        "finally: print([m for m in ('ray', 'tensorflow', 'sklearn', 'numpy', 'pyarrow')"
+        " if m in sys.modules])"
+    )
+    started_s = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.rstrip().endswith("[]")
+    assert time.monotonic() - started_s < 5  # 0.2 s on an idle machine
+
+
+def test_a_closed_pipe_is_no_error_worth_a_traceback(store: RunStore, tmp_path: Path) -> None:
+    store.save(a_record())
+    program = "from launcher.cli import main; main()"
+    command = f"{sys.executable} -c '{program}' runs | true"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "HOME": str(tmp_path / "home")},
+    )
+    assert done.stderr == ""
