@@ -11,7 +11,7 @@ from policies.schema import Limits, Objective
 
 P_FITS: Final = 0.9
 # Two plans closer than this are alike: the cheaper, then the smaller, is taken.
-ALIKE: Final = 0.01
+ALIKE: Final = 0.02
 
 
 def loss(forecast: Forecast, objective: Objective) -> float:

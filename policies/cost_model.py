@@ -31,9 +31,10 @@ class Constants:
     # TensorFlow packs all gradients into one all-reduce after the backward pass.
     overlap: float = 0.0
     # Speed of a worker grows with its CPUs to this power; each neighbour on the machine
-    # slows memory and caches by this fraction. Assumed, typical of small convolutions.
-    cpu_exponent: float = 0.9
-    contention: float = 0.05
+    # slows memory and caches by this fraction. A CNN and an MLP on two busy cores gave powers
+    # of 0.55 and 0.69 (lower bounds, since two threads wait for both cores) and 17 and 4 %.
+    cpu_exponent: float = 0.75
+    contention: float = 0.10
     # An empty TensorflowTrainer.fit takes 12 to 15 s; collectives and each further worker
     # add to it (growing from one to two workers took 23 s in all).
     empty_run_s: float = 13.5
