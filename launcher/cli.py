@@ -204,12 +204,14 @@ def _probe(
     session: Session = ctx.obj
     refuse_args(session)
     address_, price_usd_per_h = cluster_options(_flags(ctx), session.environment)
-    logs = session.start_logging(say)
+    import ray  # noqa: F401 - its import sets its own logging up, which ours then replaces
+
     from launcher.cluster import connect, disconnect
     from launcher.explain import print_probe
     from launcher.probe import probe
     from launcher.record import CODEC
 
+    logs = session.start_logging(say)
     cluster = connect(
         address_,
         session.environment.ray_address,

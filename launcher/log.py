@@ -1,14 +1,14 @@
 """Where log lines go: all to the command's log file, our warnings also to the terminal."""
 
 import logging
-import sys
-import warnings
+import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 LOG_FILE = "launch.log"
 OURS = ("launcher", "policies")
+NOISY = ("ray", "tensorflow", "absl")  # these print on their own: only into the file
 KEPT_FOLDERS = 50
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -28,8 +28,8 @@ class _Lines(logging.Handler):
 def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
     """Send everything to a file in `folder`, and warnings of ours to `write`.
 
-    Ray's and TensorFlow's own lines only reach the file. Calling it again replaces the handlers
-    of the call before.
+    Ray's and TensorFlow's own lines only reach the file, if these are imported before. Calling it
+    again replaces the handlers of the call before.
 
     Args:
         folder: is made if needed.
@@ -48,15 +48,16 @@ def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
         handler.close()
     root.addHandler(file)
     root.setLevel(logging.WARNING)
+    for name in NOISY:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
     for name in OURS:
         logger = logging.getLogger(name)
         logger.setLevel(logging.DEBUG)
-        for handler in [*logger.handlers]:
-            logger.removeHandler(handler)
+        logger.handlers.clear()
         logger.addHandler(_Lines(write))
-    logging.captureWarnings(capture=not sys.warnoptions)
-    if not sys.warnoptions:
-        warnings.simplefilter("default")
+    logging.captureWarnings(capture=True)
     return path
 
 
@@ -65,12 +66,5 @@ def new_log_folder(logs: Path, now: datetime, pid: int) -> Path:
     folder = logs / f"{now:%Y%m%d-%H%M%S}-{pid}"
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(path for path in logs.iterdir() if path.is_dir())[:-KEPT_FOLDERS]:
-        _delete(old)
+        shutil.rmtree(old, ignore_errors=True)  # it may be in use
     return folder
-
-
-def _delete(folder: Path) -> None:
-    """Delete a log folder as far as possible: it may be in use or belong to someone else."""
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)

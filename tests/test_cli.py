@@ -44,6 +44,8 @@ def launch(
         for handler in [*logger.handlers]:
             if "_pytest" not in type(handler).__module__:
                 logger.removeHandler(handler)
+                handler.close()
+    logging.captureWarnings(capture=False)
 
 
 @pytest.fixture

@@ -1,0 +1,91 @@
+import io
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.cluster import Cluster
+from launcher.config import Environment
+from launcher.console import make_console
+from launcher.prepare import Measured
+from launcher.progress import Progress
+from launcher.screen import TerminalScreen
+from tests.fakes import FakeClock, a_decision, a_network, a_node, a_record, a_workload
+
+
+class Terminal:
+    """A screen on streams that are kept."""
+
+    def __init__(self, answer: str = "") -> None:
+        self.out, self.err = io.StringIO(), io.StringIO()
+        environment = Environment(home=Path("/home/ada"), cwd=Path("/work"))
+        progress = Progress(
+            self.out, self.err, live=False, shared=False, clock=FakeClock(), width=lambda: 80
+        )
+        console = make_console(self.out, is_tty=False, environment=environment)
+        self.screen = TerminalScreen(progress, console, io.StringIO(answer))
+
+
+def show_until_decided(terminal: Terminal) -> None:
+    record = a_record()
+    situation = record.situation()
+    assert situation is not None
+    cluster = Cluster("10.0.0.4:6379", False, situation.nodes, "joined the cluster running here")
+    terminal.screen.cluster(cluster)
+    terminal.screen.measured(Measured(a_network(), a_workload(), False), cluster)
+    terminal.screen.decided(a_decision(), situation)
+
+
+def test_a_run_shows_cluster_network_script_and_candidates_in_this_order() -> None:
+    terminal = Terminal()
+    show_until_decided(terminal)
+    text = terminal.out.getvalue()
+    words = ["cluster", "nodes", "network", "script", " ✔ ", "3 workers: half"]
+    places = [text.index(word) for word in words]
+    assert places == sorted(places)
+
+
+def test_a_second_decision_shows_only_candidates_again() -> None:
+    terminal = Terminal()
+    show_until_decided(terminal)
+    situation = a_record().situation()
+    assert situation is not None
+    terminal.screen.decided(a_decision(), situation)
+    text = terminal.out.getvalue()
+    assert text.count("network ") == 1
+    assert text.count(" ✔ ") == 2
+
+
+def test_what_was_measured_is_shown_even_if_no_plan_fits() -> None:
+    terminal = Terminal()
+    cluster = Cluster("x", False, (a_node(0),), "joined x")
+    terminal.screen.measured(Measured(a_network(), a_workload(), True), cluster)
+    terminal.screen.ended(replace(a_record(), status="failed"))
+    assert "measured earlier" in terminal.out.getvalue()
+    assert "failed" not in terminal.out.getvalue()
+
+
+def test_only_yes_is_yes() -> None:
+    for answer, expected in (("y\n", True), ("YES\n", True), ("\n", False), ("", False)):
+        terminal = Terminal(answer)
+        assert terminal.screen.confirm("Start?") is expected
+        assert terminal.err.getvalue() == "Start? [y/N] "
+
+
+def test_warnings_are_one_line_on_stderr() -> None:
+    terminal = Terminal()
+    terminal.screen.warn("the loss is\nnan")
+    assert terminal.err.getvalue() == "launch: warning: the loss is nan\n"
+
+
+def test_the_scripts_output_and_the_outcome_are_on_stdout() -> None:
+    terminal = Terminal()
+    terminal.screen.stage("training")
+    terminal.screen.output("hello\n", "stdout")
+    terminal.screen.ended(a_record())
+    assert terminal.out.getvalue().startswith("hello\ndone in 18 min 52 s")
+    assert terminal.err.getvalue() == "launch: training\n"
+
+
+def test_a_dry_run_says_that_nothing_was_started() -> None:
+    terminal = Terminal()
+    terminal.screen.ended(replace(a_record(), segments=()))
+    assert terminal.out.getvalue() == "dry run: nothing was started\n"
