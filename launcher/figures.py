@@ -3,11 +3,17 @@
 from policies.schema import Interval
 from policies.wording import dollars
 
-_UNITS = ((1.0, 1e-3, "ms"), (100.0, 1.0, "s"), (6000.0, 60.0, "min"), (float("inf"), 3600.0, "h"))
+_UNITS = (
+    (1e-4, 1e-6, "µs"),
+    (1.0, 1e-3, "ms"),
+    (100.0, 1.0, "s"),
+    (6000.0, 60.0, "min"),
+    (float("inf"), 3600.0, "h"),
+)
 
 
 def time_text(seconds: float) -> str:
-    """A time with two to three figures: `0.4 ms`, `71 ms`, `12 s`, `19 min`, `2.3 h`."""
+    """A time with two to three figures: `23 µs`, `71 ms`, `12 s`, `19 min`, `2.3 h`."""
     scale, unit = _unit(seconds)
     return f"{_number(seconds / scale)} {unit}"
 

@@ -272,6 +272,7 @@ def test_a_label_puts_its_basis_at_the_right_edge() -> None:
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
+        (f.time_text(0.000023), "23 µs"),
         (f.time_text(0.0004), "0.4 ms"),
         (f.time_text(0.071), "71 ms"),
         (f.time_text(12.3), "12 s"),
