@@ -97,7 +97,11 @@ def ceiling(situation: Situation, found: Iterable[Pool]) -> Ceiling:
     where = "this machine has" if n_nodes == 1 else f"the cluster's {n_nodes} nodes have"
     caps = [Ceiling(n_room, f"{where} room for {n_room}")]
     batch = situation.work.global_batch
-    caps.append(Ceiling(batch, f"a batch of {batch} rows cannot be shared among more"))
+    caps.append(
+        Ceiling(
+            batch, f"a batch of {batch} row{'' if batch == 1 else 's'} cannot be shared among more"
+        )
+    )
     if workload.max_workers is not None:
         why = workload.max_workers_reason or f"the data can feed {workload.max_workers}"
         caps.append(Ceiling(workload.max_workers, why))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from policies.bandit import ALIKE
 from policies.candidates import Ceiling
 from policies.cost_model import StepParts, step_parts
 from policies.links import Links
@@ -10,7 +11,7 @@ from policies.schema import Candidate, Situation
 from policies.wording import count, dollars, duration, ordinal, percent, share, workers
 
 # Differences below these fractions are not worth a word.
-SAME_TIME: Final = 0.01
+SAME_TIME: Final = ALIKE
 SAME_COST: Final = 0.005
 # A node this far off (round trip) is worth naming its distance.
 FAR_S: Final = 0.002

@@ -19,7 +19,7 @@ OWN_COMPUTE: Final = 0.03
 # c1 at another number of CPUs, per factor e; workers that share a node; a kind not profiled.
 CPU_SCALING: Final = 0.2
 SHARING: Final = 0.15
-SMALLER_BATCH: Final = 0.08
+SMALLER_BATCH: Final = 0.15
 ASSUMED_SPEED: Final = 0.35
 # The exchange: 19 % at worst where the constants were fitted, more elsewhere.
 EXCHANGE: Final = 0.20

@@ -10,7 +10,7 @@ from policies.candidates import pools
 from policies.cost_model import step_time_s
 from policies.greedy import placements_along, tours
 from policies.links import links_between
-from policies.placement import placements, shares, site_of
+from policies.placement import MAX_PLANS, Placed, placements, shares, site_of, undominated
 from policies.schema import KindSpeed, Limits
 from tests.policies.cases import network, node, plan_on, situation, situations, workload
 
@@ -61,6 +61,13 @@ def test_a_slow_and_dear_node_is_not_offered():
     )
     nodes = [node("a", price=0.1, kind="fast"), node("b", price=1.0, kind="slow")]
     assert len(placements(site(situation(nodes, load=load)), 1)) == 1
+
+
+def test_of_many_undominated_plans_the_ends_and_some_between_are_kept():
+    found = [Placed(plan_on("a"), 1.0 + i, 20.0 - i) for i in range(20)]
+    kept = undominated(found)
+    assert len(kept) == MAX_PLANS
+    assert (kept[0], kept[-1]) == (found[0], found[-1])
 
 
 def test_workers_of_one_node_are_neighbours_and_evenly_shared():
