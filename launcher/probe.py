@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from launcher import network_cache
 from launcher.cluster import Cluster
 from launcher.network_map import Pair, complete, rounds, silent_link
 from launcher.worker.agent import TOKEN_BYTES, ProbeAgent
-from launcher.worker.probe_path import Effort, Endpoint, Reading
+from launcher.worker.probe_path import Effort, Endpoint, Rates, RoundTrip
 from policies.schema import Link, Network, Node
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _PATH = "default"
 _START_GRACE_S = 2.0  # an agent's process takes 0.2 to 3 s
 _USUAL_S = 2.5  # a pair inside a datacenter takes 0.1 to 1 s
 _PAIR_S = 5.5  # more for a far pair: greetings of 1 s, pings of 0.6 s, transfers of up to 5 s
-_PAIR_MAX_BYTES = 16 << 20
+_PAIR_MAX_BYTES = 32 << 20
 _PAIR_MIN_BYTES = 64 << 10
 _PING_S = 1.0
 
@@ -39,7 +39,8 @@ class _Probe:
     progress: Callable[[str], None]
     agents: dict[str, Any] = field(default_factory=dict)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
-    readings: dict[Pair, Reading] = field(default_factory=dict)
+    round_trips: dict[Pair, RoundTrip] = field(default_factory=dict)
+    rates: dict[Pair, Rates] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
 
     @property
@@ -130,39 +131,59 @@ def _await_most(refs: Sequence[Any], at_most_s: float) -> None:
 
 
 def _measure_all(state: _Probe, max_bytes: int) -> None:
-    """Loopbacks, then the rounds of pairs, until the time is over."""
+    """Round trips of all pairs while the paths are idle, then transfers, until time is over."""
     ids = list(state.endpoints)
     schedule = [[(i, i) for i in ids], *rounds(ids)[:MAX_ROUNDS]]
     n_pairs = sum(len(pairs) for pairs in schedule)
+    for pairs in schedule:
+        state.round_trips |= _ping(state, [p for p in pairs if not state.hides(p)])
+        state.progress(f"round trips of {len(state.round_trips)} of {n_pairs} paths")
     share = max(_PAIR_MIN_BYTES, min(_PAIR_MAX_BYTES, max_bytes // max(1, 2 * n_pairs)))
     left_bytes = max_bytes
     for pairs in schedule:
-        alive = [p for p in pairs if not state.hides(p)]
-        affordable = alive[: max(0, left_bytes // (2 * share))]
-        if state.left_s == 0.0:
-            log.warning("the probe's time is over: %d pairs measured", len(state.readings))
-            return
-        _measure(state, affordable, Effort(max_bytes=share))
-        left_bytes -= sum(state.readings[p].sent_bytes for p in affordable if p in state.readings)
-        state.progress(f"{len(state.readings)} of {n_pairs} paths measured")
+        heard = [p for p in pairs if not state.hides(p) and _rtt_s(state, p) is not None]
+        rates = _transfer(state, heard[: left_bytes // (2 * share)], share)
+        left_bytes -= sum(rate.n_bytes for rate in rates.values())
+        state.rates |= rates
+        state.progress(f"bandwidth of {len(state.rates)} of {n_pairs} paths")
 
 
-def _measure(state: _Probe, pairs: Sequence[Pair], effort: Effort) -> None:
-    """One round: all its pairs at the same time."""
-    refs = {
-        (a, b): state.agents[a].measure.remote(
-            state.endpoints[b], replace(effort, both_ways=a != b)
-        )
-        for a, b in pairs
-    }
-    readings: dict[Pair, Reading] = _answers(refs, min(_USUAL_S, state.left_s))
-    _find_silent(state, [p for p in pairs if p not in readings or readings[p].rtt_s is None])
-    late = {p: ref for p, ref in refs.items() if p not in readings and not state.hides(p)}
-    readings |= _answers(late, min(_PAIR_S, state.left_s))
-    for pair, reading in readings.items():
-        if reading.error:
-            log.warning("path %s: %s", pair, reading.error)
-    state.readings |= readings
+def _ping(state: _Probe, pairs: Sequence[Pair]) -> dict[Pair, RoundTrip]:
+    if not state.left_s:
+        return {}
+    effort = Effort()
+    refs = {(a, b): state.agents[a].round_trip.remote(state.endpoints[b], effort) for a, b in pairs}
+    found: dict[Pair, RoundTrip] = _round(state, refs, lambda trip: trip.rtt_s is not None)
+    return found
+
+
+def _transfer(state: _Probe, pairs: Sequence[Pair], max_bytes: int) -> dict[Pair, Rates]:
+    if not state.left_s:
+        return {}
+    refs = {}
+    for a, b in pairs:
+        effort = Effort(max_bytes=max_bytes, both_ways=a != b)
+        rtt_s = _rtt_s(state, (a, b)) or 0.0
+        refs[a, b] = state.agents[a].rates.remote(state.endpoints[b], effort, rtt_s)
+    found: dict[Pair, Rates] = _round(state, refs, lambda rates: not rates.error)
+    return found
+
+
+def _round(state: _Probe, refs: dict[Pair, Any], is_good: Callable[[Any], bool]) -> dict[Pair, Any]:
+    """What a round of disjoint pairs found; finds silent nodes among those that failed."""
+    found = _answers(refs, min(_USUAL_S, state.left_s))
+    _find_silent(state, [p for p in refs if p not in found or not is_good(found[p])])
+    late = {p: ref for p, ref in refs.items() if p not in found and not state.hides(p)}
+    found |= _answers(late, min(_PAIR_S, state.left_s))
+    for pair, answer in found.items():
+        if answer.error:
+            log.warning("path %s: %s", pair, answer.error)
+    return found
+
+
+def _rtt_s(state: _Probe, pair: Pair) -> float | None:
+    trip = state.round_trips.get(pair)
+    return trip.rtt_s if trip else None
 
 
 def _find_silent(state: _Probe, failed: Sequence[Pair]) -> None:
@@ -208,9 +229,10 @@ def _stop_agents(state: _Probe) -> None:
 
 def _network(ids: Sequence[str], state: _Probe, probed_at: str, took_s: float) -> Network:
     link_by_pair: dict[Pair, Link] = {}
-    for (a, b), reading in state.readings.items():
-        if not state.hides((a, b)):
-            link_by_pair[a, b], link_by_pair[b, a] = _links(a, b, reading)
+    for (a, b), trip in state.round_trips.items():
+        if trip.rtt_s is not None and not state.hides((a, b)):
+            there, back = _links(a, b, trip, state.rates.get((a, b), Rates()))
+            link_by_pair[a, b], link_by_pair[b, a] = there, back
     gone = [(a, b) for a in ids for b in ids if state.hides((a, b))]
     open_pairs = [(a, b) for a in ids for b in ids if (a, b) not in link_by_pair]
     missing = [pair for pair in open_pairs if not state.hides(pair)]
@@ -224,14 +246,10 @@ def _network(ids: Sequence[str], state: _Probe, probed_at: str, took_s: float) -
     return Network(tuple(links), probed_at, took_s, tuple(i for i in ids if i in state.silent))
 
 
-def _links(a: str, b: str, reading: Reading) -> tuple[Link, Link]:
+def _links(a: str, b: str, trip: RoundTrip, rates: Rates) -> tuple[Link, Link]:
     """Both directions of a measured pair (twice the same for a loopback)."""
-    there = Link(
-        a, b, _PATH, reading.rtt_s, reading.jitter_s, reading.loss_out, reading.out_bytes_per_s
-    )
+    there = Link(a, b, _PATH, trip.rtt_s, trip.jitter_s, trip.loss_out, rates.out_bytes_per_s)
     if a == b:
         return there, there
-    back = Link(
-        b, a, _PATH, reading.rtt_s, reading.jitter_s, reading.loss_back, reading.back_bytes_per_s
-    )
+    back = Link(b, a, _PATH, trip.rtt_s, trip.jitter_s, trip.loss_back, rates.back_bytes_per_s)
     return there, back

@@ -152,24 +152,27 @@ def agents() -> Iterator[tuple[ProbeAgent, ProbeAgent]]:
 def test_a_path_has_round_trip_jitter_loss_and_both_rates(
     agents: tuple[ProbeAgent, ProbeAgent],
 ) -> None:
-    reading = agents[0].measure(agents[1].endpoint(), Effort(max_bytes=4 << 20))
-    assert reading.error is None
-    assert 0 < (reading.rtt_s or 0) < 0.1
-    assert (reading.jitter_s or 0) >= 0
-    assert (reading.loss_out, reading.loss_back) == (0.0, 0.0)
-    assert (reading.out_bytes_per_s or 0) > 1e7
-    assert (reading.back_bytes_per_s or 0) > 1e7
+    trip = agents[0].round_trip(agents[1].endpoint(), Effort())
+    assert trip.error is None
+    assert 0 < (trip.rtt_s or 0) < 0.1
+    assert (trip.jitter_s or 0) >= 0
+    assert (trip.loss_out, trip.loss_back) == (0.0, 0.0)
+    rates = agents[0].rates(agents[1].endpoint(), Effort(max_bytes=4 << 20), 0.001)
+    assert rates.error is None
+    assert (rates.out_bytes_per_s or 0) > 1e7
+    assert (rates.back_bytes_per_s or 0) > 1e7
 
 
 def test_no_more_bytes_than_allowed_are_sent(agents: tuple[ProbeAgent, ProbeAgent]) -> None:
-    reading = agents[0].measure(agents[1].endpoint(), Effort(max_bytes=300_000))
-    assert 0 < reading.sent_bytes <= 600_000
+    rates = agents[0].rates(agents[1].endpoint(), Effort(max_bytes=300_000), 0.0)
+    assert 0 < rates.n_bytes <= 600_000
 
 
 def test_a_loopback_is_measured_one_way(agents: tuple[ProbeAgent, ProbeAgent]) -> None:
-    reading = agents[0].measure(agents[0].endpoint(), Effort(max_bytes=1 << 20, both_ways=False))
-    assert reading.out_bytes_per_s
-    assert reading.back_bytes_per_s is None
+    effort = Effort(max_bytes=1 << 20, both_ways=False)
+    rates = agents[0].rates(agents[0].endpoint(), effort, 0.0)
+    assert rates.out_bytes_per_s
+    assert rates.back_bytes_per_s is None
 
 
 def test_where_udp_is_blocked_the_round_trip_is_taken_over_tcp(
@@ -179,18 +182,18 @@ def test_where_udp_is_blocked_the_round_trip_is_taken_over_tcp(
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
         deaf.bind((there.ip, 0))
         blocked = Endpoint(there.ip, there.tcp_port, deaf.getsockname()[1])
-        reading = agents[0].measure(blocked, Effort(max_bytes=1 << 20, wait_s=0.1))
-    assert reading.error is None
-    assert (reading.rtt_s or 0) > 0
-    assert reading.loss_out is None
-    assert reading.out_bytes_per_s
+        trip = agents[0].round_trip(blocked, Effort(wait_s=0.1))
+    assert trip.error is None
+    assert (trip.rtt_s or 0) > 0
+    assert trip.loss_out is None
 
 
 def test_a_stranger_is_refused() -> None:
     agent, stranger = ProbeAgent("127.0.0.1", TOKEN), ProbeAgent("127.0.0.2", b"s" * 16)
-    reading = stranger.measure(agent.endpoint(), Effort())
-    assert reading.rtt_s is None
-    assert "127.0.0.1 does not answer" in (reading.error or "")
+    trip = stranger.round_trip(agent.endpoint(), Effort())
+    assert trip.rtt_s is None
+    assert "127.0.0.1 does not answer" in (trip.error or "")
+    assert "broke off" in (stranger.rates(agent.endpoint(), Effort(), 0.0).error or "")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(0.2)
         sock.sendto(bytes(28), ("127.0.0.1", agent.endpoint().udp_port))
@@ -205,7 +208,7 @@ def test_noise_does_not_disturb_an_agent(agents: tuple[ProbeAgent, ProbeAgent]) 
     for noise in (b"", b"GET / HTTP/1.0\r\n\r\n", bytes(200)):
         with socket.create_connection((there.ip, there.tcp_port)) as sock:
             sock.sendall(noise)
-    assert agents[0].measure(there, Effort(max_bytes=1 << 20)).error is None
+    assert agents[0].round_trip(there, Effort()).error is None
 
 
 def test_a_peer_that_never_speaks_costs_about_a_second(
@@ -213,16 +216,16 @@ def test_a_peer_that_never_speaks_costs_about_a_second(
 ) -> None:
     with socket.create_server(("127.0.0.3", 0)) as mute:
         started = time.monotonic()
-        reading = agents[0].measure(Endpoint("127.0.0.3", mute.getsockname()[1], 9), Effort())
+        trip = agents[0].round_trip(Endpoint("127.0.0.3", mute.getsockname()[1], 9), Effort())
         assert time.monotonic() - started < 2.5
-    assert reading.rtt_s is None
-    assert "127.0.0.3 does not answer" in (reading.error or "")
+    assert trip.rtt_s is None
+    assert "127.0.0.3 does not answer" in (trip.error or "")
 
 
 def test_a_closed_agent_answers_nobody() -> None:
     agent, other = ProbeAgent("127.0.0.1", TOKEN), ProbeAgent("127.0.0.2", TOKEN)
     agent.close()
-    assert other.measure(agent.endpoint(), Effort()).error is not None
+    assert other.round_trip(agent.endpoint(), Effort()).error is not None
     other.close()
 
 

@@ -16,9 +16,11 @@ from launcher.worker.probe_path import (
     WELCOME,
     Effort,
     Endpoint,
-    Reading,
+    Rates,
+    RoundTrip,
     Wish,
-    measure,
+    measure_rates,
+    measure_round_trip,
     prepare,
     read_exactly,
 )
@@ -55,9 +57,13 @@ class ProbeAgent:
         """Where this agent listens; also the sign that it is alive."""
         return self._endpoint
 
-    def measure(self, peer: Endpoint, effort: Effort) -> Reading:
-        """The path between this agent and another; see `probe_path.measure`."""
-        return measure(peer, self._token, effort)
+    def round_trip(self, peer: Endpoint, effort: Effort) -> RoundTrip:
+        """Ping another agent; see `probe_path.measure_round_trip`."""
+        return measure_round_trip(peer, self._token, effort)
+
+    def rates(self, peer: Endpoint, effort: Effort, rtt_s: float) -> Rates:
+        """Exchange bytes with another agent; see `probe_path.measure_rates`."""
+        return measure_rates(peer, self._token, effort, rtt_s)
 
     def close(self) -> None:
         """Stop listening. A transfer that still runs ends by its own limits."""

@@ -3,8 +3,6 @@
 import os
 import socket
 import struct
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from launcher.worker.transfer import Echoes, Received, ping_stream, ping_udp, receive, send
@@ -17,7 +15,6 @@ HANDSHAKE_S = 1.0
 # TCP's window needs about 9 round trips from its first 14 kB to 6 MB (1 Gbit/s at 50 ms).
 _ROUND_TRIPS = 15
 _FAR_MAX_S = 3.0
-_FAR_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +30,36 @@ class Endpoint:
 class Effort:
     """How much one measurement may send and take; bytes and seconds are per direction.
 
-    On a far path a transfer may take 15 round trips, at most 3 s, instead of `max_s`.
+    A hundred pings tell a loss of 1 % from none. On a far path a transfer may take 15 round
+    trips, at most 3 s, instead of `max_s`.
     """
 
-    max_bytes: int = 16 << 20
+    max_bytes: int = 32 << 20
     max_s: float = 0.5
-    n_pings: int = 30
-    ping_interval_s: float = 0.002
+    n_pings: int = 100
+    ping_interval_s: float = 0.001
     wait_s: float = 0.5
     both_ways: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One path as measured from the agent that asked; None is "not known".
-
-    `sent_bytes` counts both directions; `error` says why something is missing.
-    """
+class RoundTrip:
+    """A path's round trip as measured from the agent that asked; None is "not known"."""
 
     rtt_s: float | None = None
     jitter_s: float | None = None
     loss_out: float | None = None
     loss_back: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """A path's transfer rates; `n_bytes` arrived in both directions together."""
+
     out_bytes_per_s: float | None = None
     back_bytes_per_s: float | None = None
-    sent_bytes: int = 0
+    n_bytes: int = 0
     error: str | None = None
 
 
@@ -77,26 +79,35 @@ class Wish:
         return self.max_s + HANDSHAKE_S + 3 * self.rtt_s
 
 
-def measure(peer: Endpoint, token: bytes, effort: Effort) -> Reading:
-    """Round trip, jitter, loss and transfer rates between this node and a peer's agent.
+def measure_round_trip(peer: Endpoint, token: bytes, effort: Effort) -> RoundTrip:
+    """Round trip, jitter and loss between this node and a peer's agent.
 
-    Blocks for about `HANDSHAKE_S` when the peer is silent, else for the pings and the transfers.
+    Blocks for about `HANDSHAKE_S` when the peer is silent, else for the pings.
     """
     try:
         echoes = _ping(peer, token, effort)
     except OSError as error:
-        return Reading(error=f"{peer.ip} does not answer: {error}")
-    out, back, problem = _transfer(peer, token, effort, echoes.rtt_s or 0.0)
-    return Reading(
-        rtt_s=echoes.rtt_s,
-        jitter_s=echoes.jitter_s,
-        loss_out=echoes.loss_out,
-        loss_back=echoes.loss_back,
-        out_bytes_per_s=out.bytes_per_s,
-        back_bytes_per_s=back.bytes_per_s,
-        sent_bytes=out.n_bytes + back.n_bytes,
-        error=problem,
-    )
+        return RoundTrip(error=f"{peer.ip} does not answer: {error}")
+    return RoundTrip(echoes.rtt_s, echoes.jitter_s, echoes.loss_out, echoes.loss_back)
+
+
+def measure_rates(peer: Endpoint, token: bytes, effort: Effort, rtt_s: float) -> Rates:
+    """Transfer rates to and from a peer's agent.
+
+    One direction after the other: acknowledgements behind the other's data would slow both.
+    Blocks for at most `max_s` or 15 round trips per direction.
+    """
+    max_s = max(effort.max_s, min(_ROUND_TRIPS * rtt_s, _FAR_MAX_S))
+    wish = Wish(b"U", bytes(8), effort.max_bytes, max_s, rtt_s)
+    out = back = Received(0, None)
+    problem = None
+    try:
+        out = _upload(peer, token, wish)
+        if effort.both_ways:
+            back = _download(peer, token, replace(wish, what=b"D"))
+    except OSError as error:
+        problem = f"the transfer with {peer.ip} broke off: {error}"
+    return Rates(out.bytes_per_s, back.bytes_per_s, out.n_bytes + back.n_bytes, problem)
 
 
 def _ping(peer: Endpoint, token: bytes, effort: Effort) -> Echoes:
@@ -116,26 +127,6 @@ def _ping(peer: Endpoint, token: bytes, effort: Effort) -> Echoes:
         sock.sendall(b"c")
         arrived, _ = RESULT.unpack(read_exactly(sock, RESULT.size))
         return replace(echoes, received_there=min(arrived, echoes.sent))
-
-
-def _transfer(
-    peer: Endpoint, token: bytes, effort: Effort, rtt_s: float
-) -> tuple[Received, Received, str | None]:
-    """Both directions; at once on a far path, where the CPU idles and time is dear."""
-    max_s = max(effort.max_s, min(_ROUND_TRIPS * rtt_s, _FAR_MAX_S))
-    wish = Wish(b"U", bytes(8), effort.max_bytes, max_s, rtt_s)
-    ways: list[Callable[[], Received]] = [lambda: _upload(peer, token, wish)]
-    if effort.both_ways:
-        ways.append(lambda: _download(peer, token, replace(wish, what=b"D")))
-    got = [Received(0, None), Received(0, None)]
-    problem = None
-    with ThreadPoolExecutor(max_workers=2 if rtt_s > _FAR_S else 1) as pool:
-        for i, way in enumerate([pool.submit(way) for way in ways]):
-            try:
-                got[i] = way.result()
-            except OSError as error:
-                problem = f"the transfer with {peer.ip} broke off: {error}"
-    return got[0], got[1], problem
 
 
 def _upload(peer: Endpoint, token: bytes, wish: Wish) -> Received:

@@ -8,6 +8,7 @@ import statistics
 import struct
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,10 @@ def send(sock: socket.socket, *, max_bytes: int, max_s: float) -> int:
 def receive(sock: socket.socket, *, max_bytes: int, max_s: float, rtt_s: float) -> Received:
     """Receive until the rate is steady, or a limit or the sender's end is reached.
 
-    The rate is that of the second half of the time, so that slow start doesn't count.
+    Windows of two round trips are compared, so that slow start doesn't count. Steady: the mean
+    of the last two; cut off by the bytes while it still grew: the faster of the two; cut off by
+    the time: the median of the last three. Too short a transfer for windows has the rate of the
+    second half of its time.
 
     Args:
         sock: a connected stream whose other end sends.
@@ -142,21 +146,30 @@ def receive(sock: socket.socket, *, max_bytes: int, max_s: float, rtt_s: float) 
             marks.append((now_s, total))
             if now_s - (window_ends[-1][0] if window_ends else marks[0][0]) >= window_s:
                 window_ends.append((now_s, total))
-                if _steady(window_ends):
+                if len(window_ends) >= _MIN_WINDOWS and _steady(_window_rates(window_ends[-3:])):
                     break
             if now_s - start_s > max_s:
                 break
     except OSError as error:  # what came before counts
         log.debug("the sender went away: %s", error)
-    return Received(total, _late_rate(marks))
+    rates = _window_rates(window_ends)[-3:]
+    rate = _settled(rates, grew=total >= max_bytes) if len(rates) > 1 else _late_rate(marks)
+    return Received(total, rate)
 
 
-def _steady(window_ends: list[tuple[float, int]]) -> bool:
-    if len(window_ends) < _MIN_WINDOWS:
-        return False
-    (t0, b0), (t1, b1), (t2, b2) = window_ends[-3:]
-    before, now = (b1 - b0) / (t1 - t0), (b2 - b1) / (t2 - t1)
-    return abs(now - before) <= _STEADY * before
+def _window_rates(window_ends: list[tuple[float, int]]) -> list[float]:
+    return [(b1 - b0) / (t1 - t0) for (t0, b0), (t1, b1) in pairwise(window_ends)]
+
+
+def _steady(rates: list[float]) -> bool:
+    return abs(rates[-1] - rates[-2]) <= _STEADY * rates[-2]
+
+
+def _settled(rates: list[float], *, grew: bool) -> float:
+    """The rate that the last windows tell."""
+    if _steady(rates):
+        return (rates[-2] + rates[-1]) / 2
+    return max(rates[-2:]) if grew else statistics.median(rates)
 
 
 def _late_rate(marks: list[tuple[float, int]]) -> float | None:

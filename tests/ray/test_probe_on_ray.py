@@ -142,7 +142,7 @@ def test_every_pair_is_measured_both_ways(cluster: Cluster, tmp_path: Path) -> N
         assert 0 < (link.rtt_s or 0) < 0.1
         assert link.loss == 0.0
         assert (link.bandwidth_bytes_per_s or 0) > 1e7
-    assert said[-1] == "6 of 6 paths measured"
+    assert said[-1] == "bandwidth of 6 of 6 paths"
     assert probe(cluster, cache=tmp_path / "net.json") == network
 
 
@@ -155,7 +155,7 @@ def test_an_agent_that_freezes_is_silent_and_costs_its_wait_once(cluster: Cluste
     frozen: list[psutil.Process] = []
 
     def freeze_one(said: str) -> None:
-        if said.startswith("3 of 6") and not frozen:
+        if said.startswith("round trips of 3 of 6") and not frozen:
             frozen.append(agents()[0])
             frozen[0].suspend()
 
