@@ -36,7 +36,8 @@ def print_explanation(console: Console, record: RunRecord, now: datetime) -> Non
         if len(record.decisions) > 1:
             console.print(f"\nthe last of {len(record.decisions)} decisions:", style="bold")
         console.print()
-        print_decision(console, record.decision, letters)
+        last = record.decisions[-1]
+        print_decision(console, last.decision, letters, last.spent_s, last.spent_usd)
         _print_reasons(console, record)
     if record.cluster is not None and record.network is not None:
         print_network(console, record.network, record.cluster.nodes, letters)

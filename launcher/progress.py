@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from launcher.figures import metric_text, money_limit, time_text
+from launcher.figures import clock_text, metric_text, money_limit, time_text
 from policies.wording import dollars
 
 PLAIN_EVERY_S = 30.0  # plain progress lines: one per epoch, or after this long
@@ -90,7 +90,8 @@ class Progress:
         self._line = ""  # what the live line should show
         self._is_drawn = False
         self._is_mid_line = False  # the script's output stands in the middle of a line
-        self._drawn_at_s = self._plain_at_s = float("-inf")
+        self._drawn_at_s = float("-inf")
+        self._plain_at_s: float | None = None  # of the last plain line, or the first step
 
     def stage(self, text: str) -> None:
         """Say what is going on now."""
@@ -133,6 +134,8 @@ class Progress:
                 self._draw(force=status.epoch_ended)
                 return
             now = self._clock()
+            if self._plain_at_s is None:
+                self._plain_at_s = now
             if status.epoch_ended or now - self._plain_at_s >= PLAIN_EVERY_S:
                 self._plain_at_s = now
                 self._write_ours(f"launch: {training_line(status, None)}\n")
@@ -185,7 +188,7 @@ def training_line(status: Status, width: int | None) -> str:
         *([] if status.loss is None else [f"loss {metric_text(status.loss)}"]),
         *([] if status.step_s is None else [f"{time_text(status.step_s)}/step"]),
         _money(status),
-        *([] if status.eta_s is None else [f"{time_text(status.eta_s)} left"]),
+        *_left(status),
     ]
     if width is None:
         return " · ".join([head, *parts])
@@ -200,6 +203,14 @@ def training_line(status: Status, width: int | None) -> str:
 
 def _joined(head: str, bar: str, parts: list[str]) -> str:
     return "  ".join(part for part in (head, bar, " · ".join(parts)) if part)
+
+
+def _left(status: Status) -> list[str]:
+    """Time left, unless it is not known or next to nothing."""
+    if status.eta_s is None or status.eta_s < 1:
+        return []
+    text = clock_text(status.eta_s) if status.eta_s < 100 else time_text(status.eta_s)
+    return [f"{text} left"]
 
 
 def _money(status: Status) -> str:

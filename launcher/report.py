@@ -99,8 +99,20 @@ def script_text(
     return labelled("script", pieces, basis, width)
 
 
-def print_decision(console: Console, decision: Decision, letters: Mapping[str, str]) -> None:
-    """The candidates as a table, and the reason."""
+def print_decision(
+    console: Console,
+    decision: Decision,
+    letters: Mapping[str, str],
+    spent_s: float = 0.0,
+    spent_usd: float = 0.0,
+) -> None:
+    """The candidates as a table, and the reason.
+
+    Args:
+        letters: short names of the nodes.
+        spent_s: time already spent, which comes on top of the candidates' (seconds).
+        spent_usd: money already spent, which comes on top.
+    """
 
     def variant(gap: int, *, exchange: bool, bounds: bool) -> Callable[[], Table]:
         return lambda: _candidates(decision, letters, gap, exchange=exchange, bounds=bounds)
@@ -112,7 +124,11 @@ def print_decision(console: Console, decision: Decision, letters: Mapping[str, s
         variant(1, exchange=False, bounds=False),
     ]
     print_table(console, fitting(console, variants))
-    console.print("    step, time and cost predicted, with 90 % intervals", style="dim")
+    caption = "step, time and cost predicted, with 90 % intervals"
+    if spent_s >= 1:
+        caption += f"; {f.clock_text(spent_s)}"
+        caption += f" and {dollars(spent_usd)} spent before" if spent_usd else " spent before"
+    console.print(f"    {caption}", style="dim", soft_wrap=True)
     console.print()
     console.print(sentence(decision.reason, console.width), soft_wrap=True, highlight=False)
     for note in decision.notes:

@@ -72,7 +72,8 @@ class TerminalScreen:
         self._show_measured(decision)
         self._letters = self._letters or node_letters(situation.nodes, decision)
         self._print(Text())
-        print_decision(self._console, decision, self._letters)
+        spent = situation.spent_s, situation.spent_usd
+        print_decision(self._console, decision, self._letters, *spent)
         self._print(Text())
 
     def confirm(self, question: str) -> bool:

@@ -54,6 +54,11 @@ def test_a_plain_line_has_no_bar() -> None:
     )
 
 
+def test_next_to_no_time_left_is_not_shown() -> None:
+    assert "left" not in training_line(AStatus(eta_s=0.4), None)
+    assert "41 s left" in training_line(AStatus(eta_s=41.2), None)
+
+
 def test_what_is_not_known_is_left_out() -> None:
     status = AStatus(
         epochs=None, steps=None, loss=None, step_s=None, eta_s=None, budget_usd=None, cost_usd=0.0
@@ -126,7 +131,7 @@ def test_without_a_terminal_an_epoch_is_a_line_and_a_long_one_a_line_every_30_s(
         screen.clock.sleep(1.0)
     screen.progress.training(replace(AStatus(), epoch=3, step=0, epoch_ended=True))
     lines = screen.err.getvalue().splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 3
     assert lines[-1].startswith("launch: epoch 3/10 · done")
 
 

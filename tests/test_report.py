@@ -120,6 +120,12 @@ def test_the_chosen_candidate_is_marked_and_numbers_carry_intervals() -> None:
     assert "3 workers: half the time of one for $0.13 more." in lines
 
 
+def test_what_was_spent_before_the_decision_is_told() -> None:
+    console = plain()
+    print_decision(console, a_decision(), LETTERS, 12.0, 0.02)
+    assert "with 90 % intervals; 12 s and $0.02 spent before" in text_of(console)
+
+
 def test_candidates_that_may_not_fit_show_their_chance() -> None:
     decision = a_decision()
     unsure = replace(decision.candidates[3], p_fits=0.4)
