@@ -152,7 +152,9 @@ def report_error(error: LauncherError, session: Session) -> int:
     say(str(error))
     noisy = isinstance(error, (TrainingFailedError, ClusterError))
     if noisy and not isinstance(error, StorageError) and session.log_file is not None:
-        say(f"what Ray and TensorFlow said is in {session.log_file.parent}")
+        folder = session.log_file.parent
+        if any(path.is_file() and path.stat().st_size for path in folder.rglob("*")):
+            say(f"what Ray and TensorFlow said is in {folder}")
     return error.exit_code
 
 
