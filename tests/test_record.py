@@ -1,4 +1,5 @@
 import json
+import re
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -48,6 +49,23 @@ def test_the_document_has_the_keys_that_the_documentation_names() -> None:
     assert {"n_workers", "nodes", "strategy", "options", "step_s", "cost_usd"} <= set(candidate)
     assert {"at_step", "reason", "policy", "chosen", "work"} <= set(document["decisions"][0])
     assert document["network"]["links"][0]["rtt_s"] == 0.0004
+
+
+def keys_of(value: object) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    if isinstance(value, dict):
+        return set(value) | set().union(*map(keys_of, value.values()))
+    return set()
+
+
+def test_every_key_is_documented() -> None:
+    documentation = (Path(__file__).parent.parent / "docs" / "records.md").read_text()
+    document = json.loads(dump_record(a_record()))
+    free = {*document["versions"], *document["outcome"]["metrics"]}
+    free |= set(document["checkpoints"][0]["position"])
+    words = set(re.findall(r"[a-z_0-9]+", documentation))
+    assert keys_of(document) - free <= words
 
 
 def test_a_record_never_holds_the_environment_or_where_it_was_typed() -> None:
