@@ -319,6 +319,7 @@ class Launch:
             self._interrupts,
             steps_per_epoch=fit.steps,
             expected_step_s=chosen.step_s.mean,
+            steps_before=int(self._position.get("total_steps", 0)),
         ).run()
 
     def _placed(self, job: Job, plan: Plan, cluster: Cluster) -> Job:

@@ -175,7 +175,9 @@ class Supervisor:
     """Runs beside one segment until it ends, on the driver's main thread.
 
     Args:
-        steps_in_fit: steps of an epoch and epochs of the first fit, to tell what is left.
+        steps_per_epoch: of the first fit, to tell what is left.
+        expected_step_s: as predicted, until steps are measured.
+        steps_before: that earlier segments made.
     """
 
     def __init__(
@@ -189,6 +191,7 @@ class Supervisor:
         *,
         steps_per_epoch: int | None,
         expected_step_s: float | None,
+        steps_before: int = 0,
     ) -> None:
         self._training, self._book, self._meter = training, book, meter
         self._allowance, self._view, self._interrupts = allowance, view, interrupts
@@ -202,7 +205,7 @@ class Supervisor:
         self._fit, self._epoch, self._step = 0, 0, 0
         self._epochs: int | None = None
         self._loss: float | None = None
-        self._total_steps = 0
+        self._steps_before = self._total_steps = steps_before
         self._checkpoint_s, self._evaluation_s = 0.0, 0.0
         self._warned: set[str] = set()
         self._files: dict[str, str] = {}
@@ -302,7 +305,7 @@ class Supervisor:
                 segment,
                 ended=timestamp(now()) if end else None,
                 end=end,
-                steps=self._total_steps,
+                steps=self._total_steps - self._steps_before,
                 step_s=self._measured(),
                 cost_usd=self._meter.spent_usd - self._cost_before_usd,
             )

@@ -8,20 +8,26 @@ import tensorflow as tf
 
 from launcher.worker.data_parallel import DataParallel
 from launcher.worker.method_patch import wrap_method
+from launcher.worker.predictions import gather_rows
 from launcher.worker.sharing import Shared
 
 logger = logging.getLogger(__name__)
 
 
-def count_scalar_as_share(
-    parallel: DataParallel, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of `Mean.update_state` in which a per-batch mean counts as this rank's share."""
-    values = args[0] if args else kwargs.get("values")
-    weight = args[1] if len(args) > 1 else kwargs.get("sample_weight")
-    if weight is not None or values is None or len(getattr(values, "shape", ())) > 0:
-        return args, kwargs
-    return (), {"values": values, "sample_weight": parallel.state.batch_share()}
+def count_scalars_as_shares(parallel: DataParallel, mean: type) -> None:
+    """Lets a per-batch mean, given to the metric `mean` unweighted, count as this rank's share.
+
+    On one machine it counts once a batch, so over ranks it must count once a batch in sum.
+    """
+
+    def update_state(original: Any, metric: Any, values: Any, sample_weight: Any = None) -> Any:
+        is_scalar = len(getattr(values, "shape", ())) == 0
+        is_mean = hasattr(metric, "count")
+        if parallel.in_step and sample_weight is None and is_mean and is_scalar:
+            sample_weight = parallel.state.batch_share()
+        return original(values, sample_weight=sample_weight)
+
+    wrap_method(mean, "update_state", update_state, subclasses=False, autograph=True)
 
 
 def keep_state_if_idle(
@@ -42,6 +48,68 @@ def numbered_prediction(step: Callable[[Any], Any], data: Any) -> Any:
     n_taken = tf.maximum(data.n_own, 1)
     rows = tf.where(data.n_own > 0, data.first + tf.range(n_taken), -1)
     return {"outputs": step(data.data), "rows": rows}
+
+
+def install_predict(parallel: DataParallel, model: type, flatten: Any, pack: Any) -> None:
+    """Every rank predicts its rows; all rows are gathered at the end.
+
+    A predict_step of the script's own may return anything, so every rank runs it on all rows,
+    as it does with a generator, whose stream cannot be shared out.
+
+    Args:
+        parallel: who shares out.
+        model: Keras's class of models, or of trainers.
+        flatten: nested outputs to a list.
+        pack: a structure and a list to nested outputs.
+    """
+    own_step = model.__dict__["predict_step"]
+
+    def predict_step(original: Any, instance: Any, data: Any) -> Any:
+        return numbered_prediction(original, data)
+
+    def predict(original: Any, instance: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        step = getattr(type(instance).predict_step, "__wrapped__", None)
+        if step is own_step and not hasattr(x, "__next__"):
+            with parallel.call("predict"):
+                local = original(x, *args, **kwargs)
+            outputs = local["outputs"]
+            rows = gather_rows(parallel.exchange, flatten(outputs), local["rows"])
+            if rows is not None:
+                return pack(outputs, rows)
+        with parallel.call("whole"):
+            return original(x, *args, **kwargs)
+
+    wrap_method(model, "predict_step", predict_step, autograph=True)
+    wrap_method(model, "predict", predict)
+
+
+def mark_calls(parallel: DataParallel, model: type) -> None:
+    """Lets the engine know when `fit` or `evaluate` is running."""
+
+    def fit(original: Any, instance: Any, *args: Any, **kwargs: Any) -> Any:
+        with parallel.call("fit"):
+            return original(*args, **kwargs)
+
+    def evaluate(original: Any, instance: Any, *args: Any, **kwargs: Any) -> Any:
+        with parallel.call("evaluate"):
+            return original(*args, **kwargs)
+
+    wrap_method(model, "fit", fit)
+    wrap_method(model, "evaluate", evaluate)
+
+
+def follow_train_function(parallel: DataParallel, model: Any, function: Any) -> Any:
+    """A train function that tells the engine when an execution is over."""
+    if hasattr(function, "launch_original"):
+        return function
+
+    def train_function(iterator: Any) -> Any:
+        logs = function(iterator)
+        parallel.after_execution(model)
+        return logs
+
+    train_function.launch_original = function  # type: ignore[attr-defined]
+    return train_function
 
 
 def switch_off_jit(trainer: type, resolve: str | None) -> None:

@@ -234,16 +234,21 @@ class DataParallel:
         """Whether a `fit`, `evaluate` or `predict` is running."""
         return bool(self._calls)
 
-    def shared(self, dataset: Any, role: Role) -> Any:
-        """The dataset of this rank's slices; one worker's training data carries hashes only."""
+    def shared(self, dataset: Any, role: Role, *, ahead: bool) -> Any:
+        """The dataset of this rank's slices; one worker's training data carries hashes only.
+
+        Args:
+            dataset: of global batches.
+            role: what for.
+            ahead: whether it may be read before it is asked for.
+        """
         from launcher.worker.sharing import cuts_of, share_dataset
 
         if not self.shares_data and role != "train":
             return dataset
         rank, cuts = self.exchange.rank, cuts_of(self.shares)
-        return share_dataset(
-            dataset, rank, cuts, hashed=role == "train", numbered=role == "predict"
-        )
+        hashed, numbered = role == "train", role == "predict"
+        return share_dataset(dataset, rank, cuts, hashed=hashed, numbered=numbered, ahead=ahead)
 
     def refuse_generator(self, role: Role, source: Any) -> None:
         """Raises `ScriptError` for a Python generator, where there is more than one rank."""
@@ -296,9 +301,19 @@ class DataParallel:
         return result
 
     def exchange_gradients(
-        self, apply: Callable[[list[Any]], Any], gradients: Sequence[Any], optimizer: Any
+        self,
+        apply: Callable[[list[Any]], Any],
+        gradients: Sequence[Any],
+        variables: Sequence[Any] | None,
+        optimizer: Any,
     ) -> Any:
         """Calls `apply` with the gradients of the global batch; nested calls exchange nothing.
+
+        Args:
+            apply: takes the gradients.
+            gradients: of this rank's rows.
+            variables: that the gradients belong to, where known.
+            optimizer: whose gradients, for the message.
 
         Raises:
             ScriptError: outside of a train_step, on more than one rank.
@@ -310,7 +325,7 @@ class DataParallel:
             raise ScriptError(OWN_LOOP.format(name=type(optimizer).__name__))
         self._exchanging = True
         try:
-            return apply(self.state.mean_gradients(gradients))
+            return apply(self.state.mean_gradients(_shaped(gradients, variables)))
         finally:
             self._exchanging = False
 
@@ -412,6 +427,24 @@ class DataParallel:
         by_id = {id(result): metric for result, metric in self._results}
         noted = {key: by_id[id(value)] for key, value in logs.items() if id(value) in by_id}
         self._log_metrics.setdefault(model, {})[role] = noted
+
+
+def _shaped(gradients: Sequence[Any], variables: Sequence[Any] | None) -> list[Any]:
+    """The gradients with the static shapes of their variables (some ops lose them)."""
+    if variables is None:
+        return list(gradients)
+    return [
+        g
+        if g is None or not hasattr(g, "set_shape") or g.shape.is_fully_defined()
+        else _with_shape(g, v.shape)
+        for g, v in zip(gradients, variables, strict=True)
+    ]
+
+
+def _with_shape(tensor: Any, shape: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.ensure_shape(tensor, shape)
 
 
 def metric_variables(metrics: Sequence[Any]) -> list[Any]:

@@ -13,16 +13,19 @@ from keras.src.losses import loss as keras_losses
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from launcher.worker.batch_moments import global_moments
 from launcher.worker.common_compat import (
-    count_scalar_as_share,
+    count_scalars_as_shares,
+    follow_train_function,
+    install_predict,
     keep_state_if_idle,
+    mark_calls,
     switch_off_jit,
 )
 from launcher.worker.data_parallel import DataParallel, Framework
 from launcher.worker.method_patch import wrap_method
-from launcher.worker.predictions import gather_rows
 from launcher.worker.seeds import folded_seed
 
 Trainer = tf_trainer.TensorFlowTrainer
@@ -73,7 +76,7 @@ def install(parallel: DataParallel) -> Framework:
         _install_optimizers(parallel)
         _install_losses(parallel)
         _install_metrics(parallel)
-        _install_predict(parallel)
+        install_predict(parallel, Trainer, tree.flatten, tree.pack_sequence_as)
         _install_batch_normalization(parallel)
         switch_off_jit(Trainer, "_resolve_auto_jit_compile")
     return KerasFramework()
@@ -91,7 +94,9 @@ def _install_data(parallel: DataParallel) -> None:
         if isinstance(iterator.data_adapter, GeneratorDataAdapter):
             parallel.refuse_generator(role, kwargs.get("x", args[1] if len(args) > 1 else None))
         role_by_iterator[iterator] = role
-        iterator._distributed_dataset = parallel.shared(iterator._distributed_dataset, role)
+        iterator._distributed_dataset = parallel.shared(
+            iterator._distributed_dataset, role, ahead=_may_read_ahead(iterator)
+        )
 
     def enumerate_iterator(original: Any, iterator: Any) -> Iterator[Any]:
         if role_by_iterator.get(iterator) != "train":
@@ -111,6 +116,12 @@ def _install_data(parallel: DataParallel) -> None:
 
     wrap_method(tf_trainer.TFEpochIterator, "__init__", init)
     wrap_method(tf_trainer.TFEpochIterator, "_enumerate_iterator", enumerate_iterator)
+
+
+def _may_read_ahead(iterator: Any) -> bool:
+    """Not over an epoch's end of the script's own dataset, see `sharing.share_dataset`."""
+    is_own = isinstance(iterator.data_adapter, TFDatasetAdapter)
+    return not is_own or iterator.steps_per_epoch is None
 
 
 def _pass_over_epoch(parallel: DataParallel, iterator: Any, original: Any) -> None:
@@ -137,18 +148,8 @@ def _install_steps(parallel: DataParallel) -> None:
 
     def make_train_function(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         made = original(*args, **kwargs)
-        function = model.train_function
-        if not hasattr(function, "launch_original"):
-            model.train_function = _followed(parallel, model, function)
+        model.train_function = follow_train_function(parallel, model, model.train_function)
         return made
-
-    def fit(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        with parallel.call("fit"):
-            return original(*args, **kwargs)
-
-    def evaluate(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        with parallel.call("evaluate"):
-            return original(*args, **kwargs)
 
     def result_or_logs(original: Any, model: Any, logs: Any) -> Any:
         return parallel.epoch_logs(model, logs, original)
@@ -156,19 +157,8 @@ def _install_steps(parallel: DataParallel) -> None:
     wrap_method(Trainer, "train_step", train_step)
     wrap_method(Trainer, "test_step", test_step)
     wrap_method(Trainer, "make_train_function", make_train_function)
-    wrap_method(Trainer, "fit", fit)
-    wrap_method(Trainer, "evaluate", evaluate)
     wrap_method(Trainer, "_get_metrics_result_or_logs", result_or_logs)
-
-
-def _followed(parallel: DataParallel, model: Any, function: Any) -> Any:
-    def train_function(iterator: Any) -> Any:
-        logs = function(iterator)
-        parallel.after_execution(model)
-        return logs
-
-    train_function.launch_original = function  # type: ignore[attr-defined]
-    return train_function
+    mark_calls(parallel, Trainer)
 
 
 def _install_optimizers(parallel: DataParallel) -> None:
@@ -176,7 +166,10 @@ def _install_optimizers(parallel: DataParallel) -> None:
 
     def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
         return parallel.exchange_gradients(
-            lambda means: original(means, trainable_variables), grads, optimizer
+            lambda means: original(means, trainable_variables),
+            grads,
+            trainable_variables or (optimizer._trainable_variables if optimizer.built else None),
+            optimizer,
         )
 
     def apply_gradients(original: Any, optimizer: Any, grads_and_vars: Any) -> Any:
@@ -185,6 +178,7 @@ def _install_optimizers(parallel: DataParallel) -> None:
         return parallel.exchange_gradients(
             lambda means: original(list(zip(means, variables, strict=True))),
             [gradient for gradient, _ in pairs],
+            variables,
             optimizer,
         )
 
@@ -227,46 +221,14 @@ def _install_metrics(parallel: DataParallel) -> None:
     def update_state(original: Any, metric: Any, *args: Any, **kwargs: Any) -> Any:
         if not parallel.in_step:
             return original(*args, **kwargs)
-        if type(metric).update_state is keras.metrics.Mean.update_state:
-            args, kwargs = count_scalar_as_share(parallel, args, kwargs)
         return keep_state_if_idle(parallel, metric.variables, lambda: original(*args, **kwargs))
 
     def result(original: Any, metric: Any) -> Any:
         return parallel.note_result(metric, original())
 
+    count_scalars_as_shares(parallel, keras.metrics.Mean)
     wrap_method(keras.metrics.Metric, "update_state", update_state)
     wrap_method(keras.metrics.Metric, "result", result)
-
-
-def _install_predict(parallel: DataParallel) -> None:
-    """Every rank predicts its rows; all rows are gathered at the end."""
-
-    def predict_step(original: Any, model: Any, data: Any) -> Any:
-        from launcher.worker.common_compat import numbered_prediction
-
-        return numbered_prediction(original, data)
-
-    def predict(original: Any, model: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        is_generator = hasattr(x, "__next__")
-        if is_generator or _overrides_predict_step(model):
-            with parallel.call("whole"):
-                return original(x, *args, **kwargs)
-        with parallel.call("predict"):
-            local = original(x, *args, **kwargs)
-        rows, outputs = local["rows"], local["outputs"]
-        gathered = gather_rows(parallel.exchange, tree.flatten(outputs), rows)
-        if gathered is not None:
-            return tree.pack_sequence_as(outputs, gathered)
-        with parallel.call("whole"):
-            return original(x, *args, **kwargs)
-
-    wrap_method(Trainer, "predict_step", predict_step)
-    wrap_method(Trainer, "predict", predict)
-
-
-def _overrides_predict_step(model: Any) -> bool:
-    original = getattr(type(model).predict_step, "__wrapped__", None)
-    return original is not getattr(Trainer.predict_step, "__wrapped__", None)
 
 
 def _install_batch_normalization(parallel: DataParallel) -> None:

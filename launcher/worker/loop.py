@@ -70,6 +70,10 @@ def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int)
             script.run_script(job, folder)
     except Stopped:
         how = "stopped"
+    except UserScriptError:
+        if session is not None:
+            session.finish()  # what was trained and written before the error is kept
+        raise
     if session is not None and how == "done":
         session.finish()
     channel.emit("end", how=how)

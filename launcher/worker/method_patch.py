@@ -11,7 +11,9 @@ Around = Callable[..., Any]
 """Called as `around(original, instance, *args, **kwargs)`; `original` is bound already."""
 
 
-def wrap_method(base: type, name: str, around: Around, *, autograph: bool = False) -> None:
+def wrap_method(
+    base: type, name: str, around: Around, *, autograph: bool = False, subclasses: bool = True
+) -> None:
     """Replaces method `name` throughout the class tree of `base`.
 
     An override that calls `super()` runs `around` once for each class that it passes, the
@@ -22,7 +24,11 @@ def wrap_method(base: type, name: str, around: Around, *, autograph: bool = Fals
         name: of the method.
         around: what is called instead.
         autograph: whether TensorFlow may convert the original, as it would without us.
+        subclasses: whether overrides are wrapped, too.
     """
+    if not subclasses:
+        setattr(base, name, _wrapped(base.__dict__[name], None, around, autograph))
+        return
 
     def wrap(cls: type) -> None:
         original = inspect.getattr_static(cls, name, None)
@@ -38,7 +44,7 @@ def wrap_method(base: type, name: str, around: Around, *, autograph: bool = Fals
     _hook_subclasses(base, wrap)
 
 
-def _wrapped(original: Any, name: str, around: Around, autograph: bool) -> Any:
+def _wrapped(original: Any, name: str | None, around: Around, autograph: bool) -> Any:
     if autograph:
         import tensorflow as tf
 
@@ -56,7 +62,7 @@ def _wrapped(original: Any, name: str, around: Around, autograph: bool) -> Any:
             return around(original.__get__(self, type(self)), self, *args, **kwargs)
 
     functools.update_wrapper(method, original)
-    setattr(method, MARK, {*getattr(original, MARK, ()), name})
+    setattr(method, MARK, {*getattr(original, MARK, ()), name} - {None})
     return method
 
 

@@ -128,14 +128,14 @@ class Profiler:
         arguments |= {"epochs": NEVER, "initial_epoch": 0, "verbose": 0, "validation_freq": NEVER}
         full = self._timed(call, train)
         rows, step_s = [full.rows], [full.step_s]
-        if full.rows > 1:
+        limit = _max_workers(arguments.get("x"), full.rows)
+        if full.rows > 1 and limit[0] != 1:
             share = min(SMALL_SHARE, full.rows)
             self._echo.world_size = share
             self._parallel.shares = (1.0,) * share
             call.model.train_function = None  # is traced again
             rows.append(max(1, round(full.rows / share)))
             step_s.append(self._timed(call, train).step_s)
-        limit = _max_workers(arguments.get("x"), full.rows)
         variables = call.model.trainable_variables
         return Measurement(
             global_batch=full.rows,

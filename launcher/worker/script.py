@@ -1,21 +1,27 @@
 """Run the user's file as Python would, in a private copy of its folder."""
 
+import builtins
 import contextlib
 import inspect
 import io
 import os
 import random
-import runpy
 import sys
 import traceback
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ray
 
 from launcher.errors import LauncherError
 from launcher.worker.job import Job
+from launcher.worker.shadowed import own_modules_first
 
 LAUNCHER_FOLDER = str(Path(__file__).resolve().parent.parent)
+RAY_FOLDER = str(Path(ray.__file__).resolve().parent)
 
 
 class Stopped(BaseException):
@@ -92,7 +98,8 @@ def script_environment(job: Job, folder: Path) -> Iterator[Path]:
     sys.path.insert(0, str(path.parent))
     os.chdir(folder)
     try:
-        yield path
+        with own_modules_first(path.parent):
+            yield path
     finally:
         sys.argv, sys.path[:] = argv, search
         os.chdir(cwd)
@@ -108,7 +115,7 @@ def run_script(job: Job, folder: Path) -> None:
     with script_environment(job, folder) as path:
         try:
             if job.kind == "fit":
-                runpy.run_path(str(path), run_name="__main__")
+                _execute(path, "__main__")
             else:
                 _call_train_loop(path)
         except SystemExit as leaving:
@@ -123,9 +130,24 @@ def run_script(job: Job, folder: Path) -> None:
                     stream.flush()
 
 
+def _execute(path: Path, name: str) -> dict[str, Any]:
+    """Run a file as the module `name`, as `python FILE` does; its globals."""
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    module.__dict__["__builtins__"] = builtins
+    replaced = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    finally:
+        if replaced is not None:
+            sys.modules[name] = replaced
+    return module.__dict__
+
+
 def _call_train_loop(path: Path) -> None:
     """Call `train_loop_per_worker` as Ray Train would: with a config if it takes one."""
-    loop = runpy.run_path(str(path), run_name="__launch__")["train_loop_per_worker"]
+    loop = _execute(path, "__launch__")["train_loop_per_worker"]
     if inspect.signature(loop).parameters:
         loop({})
     else:
@@ -162,7 +184,7 @@ def _trim(shown: traceback.TracebackException, folder: str, seen: set[int]) -> N
     if first is not None:
         frames = frames[first:]
     else:
-        frames = [frame for frame in frames if "runpy" not in frame.filename]
+        frames = [frame for frame in frames if not frame.filename.startswith(RAY_FOLDER)]
     shown.stack = traceback.StackSummary.from_list(frames)
     for linked in (shown.__cause__, shown.__context__):
         if linked is not None:

@@ -44,7 +44,7 @@ def cuts_of(shares: Sequence[float]) -> tuple[float, ...]:
 
 
 def share_dataset(
-    dataset: Any, rank: int, cuts: Sequence[float], *, hashed: bool, numbered: bool
+    dataset: Any, rank: int, cuts: Sequence[float], *, hashed: bool, numbered: bool, ahead: bool
 ) -> Any:
     """A dataset of `Shared` elements from one of global batches.
 
@@ -54,6 +54,9 @@ def share_dataset(
         cuts: as of `cuts_of`.
         hashed: whether to hash the global batches.
         numbered: whether `first` is needed (it costs a sequential pass).
+        ahead: whether to prepare slices in the background. A dataset that shuffles within
+            `repeat` draws a seed when it starts over; if another iterator of it is alive, such
+            as validation's, reading ahead would make the order of draws a matter of time.
     """
     is_tuple = type(dataset.element_spec) is tuple
 
@@ -61,10 +64,11 @@ def share_dataset(
         data = element if is_tuple else element[0]
         return _share(data, rank, cuts, hashed)
 
-    shared = dataset.map(share, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    ahead = ahead and dataset.cardinality() != tf.data.INFINITE_CARDINALITY
+    shared = dataset.map(share, num_parallel_calls=tf.data.AUTOTUNE if ahead else None)
     if numbered:
         shared = shared.scan(tf.constant(0, tf.int64), _number)
-    return shared.prefetch(2)
+    return shared.prefetch(2) if ahead else shared
 
 
 def _number(n_before: Any, element: Shared) -> tuple[Any, Shared]:

@@ -79,20 +79,22 @@ def load_callback_states(callbacks: Sequence[Any], states: Sequence[dict[str, An
 
 def random_state() -> dict[str, Any]:
     """The states of Python's and NumPy's global generators."""
-    return {"python": random.getstate(), "numpy": np.random.get_state()}  # noqa: NPY002
+    return {"python": random.getstate(), "numpy": np.random.get_state()}
 
 
 def load_random_state(state: dict[str, Any]) -> None:
     """Set Python's and NumPy's global generators."""
     random.setstate(state["python"])
-    np.random.set_state(state["numpy"])  # noqa: NPY002
+    np.random.set_state(state["numpy"])
 
 
 def _optimizer_variables(optimizer: Any) -> list[Any]:
     if optimizer is None:
         return []
     variables = optimizer.variables
-    return list(variables() if callable(variables) and not isinstance(variables, list) else variables)
+    return list(
+        variables() if callable(variables) and not isinstance(variables, list) else variables
+    )
 
 
 def _is_built(optimizer: Any) -> bool:

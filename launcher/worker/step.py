@@ -50,15 +50,34 @@ class StepState:
         return tf.equal(self.weight, 0.0)
 
     def mean_gradients(self, gradients: Sequence[Any]) -> list[Any]:
-        """Σ_r w_r · g_r for every gradient that is not None; carries the ranks' requests along."""
-        known = [gradient for gradient in gradients if gradient is not None]
-        dense = [tf.convert_to_tensor(gradient) for gradient in known]
-        weighted = [tf.math.multiply_no_nan(g, tf.cast(self.weight, g.dtype)) for g in dense]
+        """Σ_r w_r · g_r for every gradient that is not None; carries the ranks' requests along.
+
+        Slices of an embedding's gradient are gathered, not added up, since optimizers treat
+        repeated rows in their own ways.
+
+        Args:
+            gradients: dense ones of static shape, `IndexedSlices`, or None.
+        """
+        means = list(gradients)
+        dense = [i for i, g in enumerate(gradients) if isinstance(g, tf.Tensor)]
+        weighted = [self._weighted(gradients[i]) for i in dense]
         request = tf.convert_to_tensor(self.request)
         *sums, agreed = self._exchange.sum_tensors([*weighted, request], "gradients")
         self.agreed.assign(agreed)
-        means = iter(sums)
-        return [None if gradient is None else next(means) for gradient in gradients]
+        for place, total in zip(dense, sums, strict=True):
+            means[place] = total
+        for place, gradient in enumerate(gradients):
+            if isinstance(gradient, tf.IndexedSlices):
+                means[place] = self._gathered(gradient)
+        return means
+
+    def _weighted(self, values: Any) -> Any:
+        return tf.math.multiply_no_nan(values, tf.cast(self.weight, values.dtype))
+
+    def _gathered(self, slices: Any) -> Any:
+        own = [self._weighted(slices.values), slices.indices]
+        values, indices = self._exchange.gather_rows(own, "gradient slices")
+        return tf.IndexedSlices(values, indices, slices.dense_shape)
 
     def denominator(self, local: Any, purpose: str) -> Any:
         """The divisor for this rank's sum so that Σ_r w_r · (sum_r / divisor_r) is global.

@@ -24,6 +24,15 @@ class Exchange(Protocol):
         """
         ...
 
+    def gather_rows(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
+        """All ranks' rows of some TensorFlow tensors, in rank order, inside or outside of a graph.
+
+        Args:
+            tensors: with equally many rows each; ranks may have different numbers of rows.
+            purpose: as in `sum_tensors`.
+        """
+        ...
+
     def sum_arrays(self, arrays: Sequence[np.ndarray], purpose: str) -> list[np.ndarray]:
         """Sums NumPy arrays over ranks, keeping their dtypes; blocks until all ranks take part."""
         ...

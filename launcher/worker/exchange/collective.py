@@ -74,6 +74,43 @@ class CollectiveExchange:
                 sums[place] = part
         return sums
 
+    def gather_rows(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
+        """Gathers rows with one collective a tensor, after one for the numbers of rows.
+
+        Args:
+            tensors: float or 32/64-bit integer, with equally many rows each.
+            purpose: names the call, see `Exchange`.
+        """
+        n_own = tf.shape(tensors[0])[0]
+        own = tf.one_hot(self.rank, self.world_size, n_own, 0, dtype=tf.int32)
+        (n_by_rank,) = self.sum_tensors([own], f"numbers of {purpose}")
+        n_padded = tf.reduce_max(n_by_rank)
+        kept = tf.reshape(tf.range(n_padded)[None, :] < n_by_rank[:, None], [-1])
+        return [self._gather(t, n_own, n_padded, kept, purpose) for t in tensors]
+
+    def _gather(self, tensor: Any, n_own: Any, n_padded: Any, kept: Any, purpose: str) -> Any:
+        """Rows of all ranks, sent with padding since all must send equally much."""
+        kind = self._kind if tensor.dtype.is_floating else "CPU"
+        what = f"{purpose}|gather|{tensor.dtype.name}|{kind}|{tensor.shape[1:]}"
+        key = self._instance_key(what)
+        with tf.device("/CPU:0"):
+            # A key stands for one shape, so each number of rows has a key of its own.
+            mixed = tf.bitwise.bitwise_xor(key, n_padded * 0x3779B1)
+            instance_key = tf.bitwise.bitwise_and(mixed, 0x7FFFFFFF)
+        with _on(kind):
+            padding = [[0, n_padded - n_own]] + [[0, 0]] * (tensor.shape.rank - 1)
+            gathered = tf.raw_ops.CollectiveGatherV2(
+                input=tf.pad(tensor, padding),
+                group_size=self.world_size,
+                group_key=GROUP_KEY_BY_KIND[kind],
+                instance_key=instance_key,
+                ordering_token=[self._token.handle] if kind == "GPU" else [],
+                communication_hint="auto" if kind == "GPU" else "ring",
+                timeout_seconds=self._timeout_s,
+            )
+            gathered = tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
+            return tf.boolean_mask(gathered, kept)
+
     def sum_arrays(self, arrays: Sequence[np.ndarray], purpose: str) -> list[np.ndarray]:
         """Sums NumPy arrays over ranks, over the CPU; blocks until all ranks take part."""
         arrays = [np.asarray(array) for array in arrays]
