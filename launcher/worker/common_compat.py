@@ -64,7 +64,7 @@ def install_predict(parallel: DataParallel, model: type, flatten: Any, pack: Any
     """
     own_step = model.__dict__["predict_step"]
 
-    def predict_step(original: Any, instance: Any, data: Any) -> Any:
+    def predict_step(original: Any, _model: Any, data: Any) -> Any:
         return numbered_prediction(original, data)
 
     def predict(original: Any, instance: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,11 +86,11 @@ def install_predict(parallel: DataParallel, model: type, flatten: Any, pack: Any
 def mark_calls(parallel: DataParallel, model: type) -> None:
     """Lets the engine know when `fit` or `evaluate` is running."""
 
-    def fit(original: Any, instance: Any, *args: Any, **kwargs: Any) -> Any:
+    def fit(original: Any, _model: Any, *args: Any, **kwargs: Any) -> Any:
         with parallel.call("fit"):
             return original(*args, **kwargs)
 
-    def evaluate(original: Any, instance: Any, *args: Any, **kwargs: Any) -> Any:
+    def evaluate(original: Any, _model: Any, *args: Any, **kwargs: Any) -> Any:
         with parallel.call("evaluate"):
             return original(*args, **kwargs)
 
@@ -116,7 +116,7 @@ def switch_off_jit(trainer: type, resolve: str | None) -> None:
     """Collectives do not run inside XLA: no compilation by default, and none when asked for."""
     warned: list[bool] = []
 
-    def compile_model(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def compile_model(original: Any, _model: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("jit_compile") is True:
             kwargs["jit_compile"] = False
             if not warned:
@@ -124,7 +124,7 @@ def switch_off_jit(trainer: type, resolve: str | None) -> None:
                 warned.append(True)
         return original(*args, **kwargs)
 
-    def never(original: Any, model: Any) -> bool:
+    def never(_original: Any, _model: Any) -> bool:
         return False
 
     wrap_method(trainer, "compile", compile_model)

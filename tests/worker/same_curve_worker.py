@@ -1,0 +1,76 @@
+"""One process of a group: runs cases as rank R of N, or as plain Keras without the engine.
+
+Arguments: framework, number of workers (0 = plain Keras), rank, ports, result file, cases.
+"""
+
+import json
+import os
+import pickle
+import sys
+import time
+import traceback
+from pathlib import Path
+
+
+def main() -> None:
+    framework, n, rank, ports, out, names = sys.argv[1:7]
+    n, rank = int(n), int(rank)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    if framework == "tf_keras":
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    if n > 1:
+        workers = [f"127.0.0.1:{port}" for port in ports.split(",")]
+        task = {"type": "worker", "index": rank}
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    parallel = _engine(n)
+    K = __import__(framework)
+    if parallel is not None:
+        parallel.install([framework])
+    sys.path.insert(0, str(Path(__file__).parent))
+    import engine_cases
+    import same_curve_cases
+
+    results = {}
+    engine = engine_cases.Engine(parallel, rank, n)
+    for name, case in {**same_curve_cases.CASES, **engine_cases.CASES}.items():
+        if names != "all" and name not in names.split(","):
+            continue
+        if n == 0 and name in engine_cases.CASES:
+            continue
+        K.backend.clear_session()
+        K.utils.set_random_seed(1)
+        begun = time.monotonic()
+        try:
+            arguments = (K, engine) if name in engine_cases.CASES else (K,)
+            results[name] = case(*arguments)
+        except Exception:
+            results[name] = {"error": traceback.format_exc()}
+        print(f"{name} {time.monotonic() - begun:.2f} s", flush=True)
+        if parallel is not None:
+            parallel.reset()
+    Path(out).write_bytes(pickle.dumps(results))
+    if n > 1:
+        import numpy as np
+
+        parallel.exchange.sum_arrays([np.zeros(1)], "end")
+
+
+def _engine(n):
+    if n == 0:
+        return None
+    from launcher.worker.data_parallel import DataParallel
+    from launcher.worker.exchange.alone import Alone
+
+    if n == 1:
+        return DataParallel(Alone())
+    from launcher.worker.exchange.collective import CollectiveExchange
+
+    return DataParallel(CollectiveExchange.from_tf_config())
+
+
+if __name__ == "__main__":
+    main()
