@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from launcher.errors import StorageError
 
 CONNECT_TIMEOUT_S = 5.0
+CLAIM_SETTLES_S = 1.5  # object stores date objects to the second
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +116,18 @@ class Storage:
     def create(self, name: str, content: bytes) -> bool:
         """Write a file that must not exist yet; False if it does.
 
-        Of two callers at the same moment exactly one gets True on a local filesystem. Object
-        stores have no such call in pyarrow: there the file is written, read back, and belongs
-        to whoever's content it holds.
+        Of several callers at the same moment exactly one gets True. Object stores have no such
+        call in pyarrow: there each caller leaves a claim, waits until all claims of the same
+        second must be visible, and the earliest (by the store's clock) wins. Blocks for
+        `CLAIM_SETTLES_S` then.
         """
-        with _errors(f"{self.path(name)} cannot be written"):
-            if self.is_local:
+        if self.is_local:
+            with _errors(f"{self.path(name)} cannot be written"):
                 return _create_local(Path(self._at(name)), content)
-        if self.exists(name):
+        if self.exists(name) or not self._claim(name):
             return False
         self.write(name, content)
-        return self.read(name) == content
+        return True
 
     def delete(self, name: str) -> None:
         """Delete a file or a folder with all it holds; nothing happens if there is none."""
@@ -208,6 +211,16 @@ class Storage:
         name = f".launch-write-check-{os.getpid()}"
         self.write(name, b"")
         self.delete(name)
+
+    def _claim(self, name: str) -> bool:
+        """Whether this caller's claim to a name is the first one."""
+        mine, folder = uuid.uuid4().hex, f"{name}.claims"
+        self.write(f"{folder}/{mine}", b"")
+        time.sleep(CLAIM_SETTLES_S)
+        with _errors(f"{self.path(folder)} cannot be listed"):
+            claims = self.filesystem.get_file_info(self._select(folder, recursive=False))
+        first = min(claims, key=lambda claim: (claim.mtime, claim.base_name))
+        return bool(first.base_name == mine)
 
     def _is_file(self, name: str) -> bool:
         with _errors(f"{self.path(name)} cannot be looked up"):

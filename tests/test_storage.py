@@ -86,12 +86,12 @@ def test_a_file_is_created_only_once(storage: Storage) -> None:
     assert storage.read("owner") == b"me"
 
 
-def test_of_many_creators_at_once_one_wins(local: Storage) -> None:
+def test_of_many_creators_at_once_one_wins(storage: Storage) -> None:
     barrier, wins = threading.Barrier(8), []
 
     def create(index: int) -> None:
         barrier.wait()
-        wins.append(local.create("owner", str(index).encode()))
+        wins.append(storage.create("owner", str(index).encode()))
 
     threads = [threading.Thread(target=create, args=(i,)) for i in range(8)]
     for thread in threads:
