@@ -162,7 +162,8 @@ def _transfer(state: _Probe, pairs: Sequence[Pair], max_bytes: int) -> dict[Pair
         return {}
     refs = {}
     for a, b in pairs:
-        effort = Effort(max_bytes=max_bytes, both_ways=a != b)
+        loopback = Effort(max_bytes=max_bytes // 2, both_ways=False, repeats=4)
+        effort = loopback if a == b else Effort(max_bytes=max_bytes)
         rtt_s = _rtt_s(state, (a, b)) or 0.0
         refs[a, b] = state.agents[a].rates.remote(state.endpoints[b], effort, rtt_s)
     found: dict[Pair, Rates] = _round(state, refs, lambda rates: not rates.error)

@@ -2,11 +2,14 @@
 
 import logging
 import os
+import shutil
 import signal
+import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from launcher.errors import ClusterError
 _MIB = 2**20
 OBJECT_STORE_BYTES = (128 * _MIB, 1024 * _MIB)  # of an embedded Ray: at least, at most
 RAY_LOG = "ray.log"
+_KEEP_SESSIONS_S = 7 * 24 * 3600.0
 
 # A worker that can't keep byte-code pays double for every import.
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
@@ -53,16 +57,19 @@ def join(address: str, *, token: bool, log_dir: Path) -> str:
 def start(temp_dir: Path | None, log_dir: Path) -> str:
     """Start an embedded Ray with all of this machine's CPUs and GPUs; its address.
 
-    Takes 2 to 3 s, most of which Ray waits for its own processes.
+    Takes about 2 s, in which Ray waits for its own processes.
 
     Raises:
         ClusterError: Ray could not start.
     """
-    with _without_variable(_NO_BYTECODE):
+    # Ray starts a dashboard's server even without a dashboard, and waits a second for it, unless
+    # its port is taken. So a line in `ray.log` says that the port is in use.
+    with _without_variable(_NO_BYTECODE), socket.create_server(("127.0.0.1", 0)) as taken:
         return _init(
             log_dir,
             address="local",
             include_dashboard=False,
+            dashboard_port=taken.getsockname()[1],
             object_store_memory=object_store_bytes(),
             _temp_dir=str(temp_dir or _own_temp_dir()),
         )
@@ -152,6 +159,12 @@ def object_store_bytes() -> int:
 
 
 def _own_temp_dir() -> Path:
+    """A folder for this user's embedded sessions, without those of more than a week ago."""
     # Short, because sockets lie in it; per user, because Ray's own /tmp/ray belongs to whoever
     # came first.
-    return Path(tempfile.gettempdir()) / f"launch-ray-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"launch-ray-{os.getuid()}"
+    for session in folder.glob("session_2*"):
+        with suppress(OSError):
+            if time.time() - session.stat().st_mtime > _KEEP_SESSIONS_S:
+                shutil.rmtree(session, ignore_errors=True)
+    return folder
