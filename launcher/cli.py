@@ -146,6 +146,7 @@ def _resume(
         session.environment,
         run=run,
         spent_usd=record.cost_usd,
+        stopped_at_budget=record.status == "budget",
         terminal=session.terminal,
     )
     from launcher.run import resume

@@ -215,6 +215,7 @@ def resume_request(
     *,
     run: str,
     spent_usd: float,
+    stopped_at_budget: bool = False,
     terminal: Terminal | None = None,
 ) -> Request:
     """The request of a stretch that goes on with a run: its own, changed by what is given now.
@@ -244,7 +245,7 @@ def resume_request(
     if "budget_usd" in given or request.budget_usd is None:
         return changed
     left_usd = request.budget_usd - spent_usd
-    if left_usd < 0.01 * request.budget_usd:
+    if stopped_at_budget or left_usd < 0.01 * request.budget_usd:
         raise UsageError(
             f"{run} has used its budget of ${request.budget_usd:,.2f}. Say how much more it may "
             f"cost: launch resume {run} --budget {request.budget_usd:g}"

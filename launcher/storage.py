@@ -260,7 +260,10 @@ def _errors(what: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # pyarrow's errors are children of these two
         reason = _reason(error)
-        raise StorageError(f"{what}: {reason}. Check the path and your rights to it.") from error
+        remedy = "Check the path and your rights to it."
+        if "ACCESS_DENIED" in reason or "No credentials" in reason:
+            remedy = "Check the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        raise StorageError(f"{what}: {reason}. {remedy}") from error
 
 
 def _reason(error: Exception) -> str:

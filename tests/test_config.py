@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import quantities as q
-from launcher.config import Environment, Flags, Request, make_request, make_storage
+from launcher.config import (
+    Environment,
+    Flags,
+    Request,
+    cluster_options,
+    make_request,
+    make_storage,
+    resume_request,
+)
 from launcher.errors import UsageError
 
 HOME = Path("/home/ada")
@@ -158,6 +166,37 @@ def test_the_environment_shows_what_the_rest_needs() -> None:
     assert env.tf_use_legacy_keras
     assert env.no_byte_code
     assert env.state_dir == HOME / ".launch"
+
+
+def resumed(flags: Flags, spent_usd: float = 2.0, **options: bool) -> Request:
+    before = request(Flags(budget="5", workers="3", seed="9"))
+    return resume_request(before, flags, environment(), run="otter", spent_usd=spent_usd, **options)
+
+
+def test_a_resumed_run_has_what_is_left_of_its_budget_or_a_new_one() -> None:
+    assert resumed(Flags()).budget_usd == 3.0
+    assert resumed(Flags(budget="4")).budget_usd == 4.0
+    unlimited = resume_request(request(), Flags(), environment(), run="otter", spent_usd=2.0)
+    assert unlimited.budget_usd is None
+
+
+def test_a_resumed_run_keeps_its_options_but_those_given_now() -> None:
+    again = resumed(Flags(max_workers="4", yes=True))
+    assert (again.workers, again.seed) == (3, 9)
+    assert (again.max_workers, again.yes) == (4, True)
+    with pytest.raises(UsageError, match="--workers 3 is more than --max-workers 2"):
+        resumed(Flags(max_workers="2"))
+
+
+def test_a_used_up_budget_asks_for_a_new_one() -> None:
+    with pytest.raises(UsageError, match=r"otter has used its budget.*resume otter --budget 5"):
+        resumed(Flags(), spent_usd=4.99)
+    with pytest.raises(UsageError, match="has used its budget"):
+        resumed(Flags(), stopped_at_budget=True)
+
+
+def test_a_probe_has_an_address_and_a_price() -> None:
+    assert cluster_options(Flags(price="0.5"), environment(LAUNCH_ADDRESS="a:1")) == ("a:1", 0.5)
 
 
 @given(st.floats(min_value=0.01, max_value=1e6))
