@@ -3,6 +3,7 @@
 import importlib.metadata
 import logging
 import platform
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from launcher.archive import pack
 from launcher.budget import Meter
 from launcher.cluster import Cluster
 from launcher.config import Environment, Request
-from launcher.preflight import check_script
+from launcher.preflight import Script, check_script
 from launcher.probe import probe
 from launcher.profiler import Holding, ProfileCache, fingerprint, profile
 from launcher.stored import Shipped
@@ -84,7 +85,7 @@ def ship(request: Request, environment: Environment, warn: Callable[[str], None]
         shown_root=str(script.root),
         argv0=_typed(request, environment),
         kind=script.kind,
-        frameworks=script.frameworks,
+        frameworks=_frameworks(script),
         hints=script.hints,
     )
 
@@ -140,6 +141,18 @@ def _probe(cluster: Cluster, environment: Environment) -> Network:
         progress=lambda text: logger.info("%s", text),
         cache=environment.state_dir / "network.json",
     )
+
+
+def _frameworks(script: Script) -> tuple[str, ...]:
+    """The frameworks to expect in the workers.
+
+    `tf.keras` in a `train_loop_per_worker` means legacy Keras, as Ray Train's back end has it:
+    plain Keras 3 does not train under the strategy that such a function makes.
+    """
+    names_keras = re.search(r"^\s*(import|from) keras\b", script.path.read_text("utf-8"), re.M)
+    if script.kind == "train_loop_per_worker" and not names_keras:
+        return ("tf_keras",)
+    return script.frameworks
 
 
 def _typed(request: Request, environment: Environment) -> str:

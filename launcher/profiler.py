@@ -115,6 +115,10 @@ def _measure(job: Job, holding: Holding) -> Measurement:
     )
     try:
         result: Any = ray.get(task.remote(replace(job, threads=(max(1, int(holding.cpus)),))))
+    except ray.exceptions.RayTaskError as error:
+        raise ClusterError(
+            f"Profiling on node {holding.node.ip} failed: {_last_line(error)}"
+        ) from error
     except ray.exceptions.RayError as error:
         raise ClusterError(
             f"Profiling on node {holding.node.ip} ended early ({type(error).__name__}): the "
@@ -126,6 +130,10 @@ def _measure(job: Job, holding: Holding) -> Measurement:
         raise ScriptError(result.text)
     assert isinstance(result, Measurement)
     return result
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]
 
 
 def workload_of(

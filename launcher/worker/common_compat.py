@@ -98,18 +98,25 @@ def mark_calls(parallel: DataParallel, model: type) -> None:
     wrap_method(model, "evaluate", evaluate)
 
 
-def follow_train_function(parallel: DataParallel, model: Any, function: Any) -> Any:
-    """A train function that tells the engine when an execution is over."""
-    if hasattr(function, "launch_original"):
-        return function
+def follow_train_functions(parallel: DataParallel, model_class: type) -> None:
+    """Lets the engine know when an execution of a train function is over."""
 
-    def train_function(iterator: Any) -> Any:
-        logs = function(iterator)
-        parallel.after_execution(model)
-        return logs
+    def make_train_function(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        before = model.train_function
+        made = original(*args, **kwargs)
+        if model.train_function is not before:
+            model.train_function = followed(model, model.train_function)
+        return None if made is None else model.train_function
 
-    train_function.launch_original = function  # type: ignore[attr-defined]
-    return train_function
+    def followed(model: Any, function: Any) -> Any:
+        def train_function(iterator: Any) -> Any:
+            logs = function(iterator)
+            parallel.after_execution(model)
+            return logs
+
+        return train_function
+
+    wrap_method(model_class, "make_train_function", make_train_function)
 
 
 def switch_off_jit(trainer: type, resolve: str | None) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 
 from launcher.errors import ScriptError
 from launcher.worker.exchange import Exchange
+from launcher.worker.metric_sums import metric_variables, summed, weighted_logs
+from launcher.worker.replicas import average, broadcast
 
 if TYPE_CHECKING:
     from launcher.worker.step import StepState
@@ -96,14 +98,13 @@ class DataParallel:
         self.sync_batchnorm = sync_batchnorm
         self._frameworks: list[Framework] = []
         self._state: StepState | None = None
-        self._request = 0
+        self._calls: list[Call] = []
+        self._depth = 0
+        self._exchanging = False
         self.reset()
 
     def reset(self) -> None:
         """Forgets what belongs to a fit: replays, pending metric states, requests."""
-        self._calls: list[Call] = []
-        self._depth = 0
-        self._exchanging = False
         self._replay: Replay | None = None
         self._pending_metrics: list[np.ndarray] | None = None
         self._unbuilt: WeakSet[Any] = WeakSet()
@@ -171,7 +172,7 @@ class DataParallel:
         if self.exchange.world_size == 1:
             return
         framework = self._framework_of(model)
-        if not self._broadcast(framework.state_variables(model)):
+        if not broadcast(self.exchange, framework.state_variables(model)):
             self._unbuilt.add(model)
         framework.fold_rank(model, self.exchange.rank)
 
@@ -229,10 +230,6 @@ class DataParallel:
             call.has_training_data = True
             return "train"
         return "predict" if call.kind == "predict" else "test"
-
-    def is_calling(self) -> bool:
-        """Whether a `fit`, `evaluate` or `predict` is running."""
-        return bool(self._calls)
 
     def shared(self, dataset: Any, role: Role, *, ahead: bool) -> Any:
         """The dataset of this rank's slices; one worker's training data carries hashes only.
@@ -332,7 +329,7 @@ class DataParallel:
     def after_execution(self, model: Any) -> None:
         """After each call of a train function: what had to wait until all was built."""
         if self.shares_data and model in self._unbuilt:
-            self._broadcast(self._framework_of(model).state_variables(model))
+            broadcast(self.exchange, self._framework_of(model).state_variables(model))
             self._unbuilt.discard(model)
         if self._pending_metrics is not None:
             self._add_pending_metrics(metric_variables(model.metrics))
@@ -350,76 +347,27 @@ class DataParallel:
             return compute(logs)
         role = "train" if call.kind == "fit" else "test"
         if role == "train" and not self.sync_batchnorm:
-            self._average(self._framework_of(model).moving_statistics(model))
+            share = self.shares[self.exchange.rank] / sum(self.shares)
+            average(self.exchange, self._framework_of(model).moving_statistics(model), share)
         noted = self._log_metrics.get(model, {}).get(role, {})
-        with self._summed([*model.metrics, *noted.values()]):
+        with summed(self.exchange, [*model.metrics, *noted.values()]):
             result = compute(logs)
             if result is not logs or not isinstance(logs, dict):
                 return result
             known = {k: _value(m.result()) for k, m in noted.items() if k in logs}
-        return known | self._weighted({k: v for k, v in logs.items() if k not in known})
+        others = {k: v for k, v in logs.items() if k not in known}
+        weight = float(self.state.weight.numpy())
+        return known | weighted_logs(self.exchange, others, weight)
 
     # ---- details
 
     def _framework_of(self, model: Any) -> Framework:
         return next(framework for framework in self._frameworks if framework.is_model(model))
 
-    def _broadcast(self, variables: Sequence[Any]) -> bool:
-        """Gives all ranks rank 0's values; whether all ranks had the same variables."""
-        shapes = [tuple(variable.shape) for variable in variables]
-        known = np.zeros(self.exchange.world_size, np.int64)
-        known[self.exchange.rank] = len(shapes)
-        (known,) = self.exchange.sum_arrays([known], "number of weights")
-        if not known.all() or len(set(known.tolist())) > 1:
-            return False
-        own = [np.asarray(variable.numpy()) for variable in variables]
-        if self.exchange.rank != 0:
-            own = [np.zeros_like(array) for array in own]
-        for variable, value in zip(
-            variables, self.exchange.sum_arrays(own, "weights of worker 0"), strict=True
-        ):
-            variable.assign(value)
-        return True
-
-    def _average(self, variables: Sequence[Any]) -> None:
-        share = self.shares[self.exchange.rank] / sum(self.shares)
-        own = [variable.numpy() * np.float32(share) for variable in variables]
-        means = self.exchange.sum_arrays(own, "moving statistics")
-        for variable, mean in zip(variables, means, strict=True):
-            variable.assign(mean)
-
     def _add_pending_metrics(self, variables: Sequence[Any]) -> None:
         pending, self._pending_metrics = self._pending_metrics, None
         for variable, value in zip(variables, pending or [], strict=bool(pending)):
             variable.assign(variable.numpy() + value)
-
-    @contextlib.contextmanager
-    def _summed(self, metrics: Sequence[Any]) -> Iterator[None]:
-        """Holds all ranks' states in the metrics for a while."""
-        variables = metric_variables(metrics)
-        own = [variable.numpy() for variable in variables]
-        for variable, total in zip(
-            variables, self.exchange.sum_arrays(own, "metric states"), strict=True
-        ):
-            variable.assign(total / _divisor(variable, self.exchange.world_size))
-        try:
-            yield
-        finally:
-            for variable, value in zip(variables, own, strict=True):
-                variable.assign(value)
-
-    def _weighted(self, logs: dict[str, Any]) -> dict[str, Any]:
-        """Per-batch values of the last step, combined by the ranks' weights in it."""
-        values = {key: np.asarray(value) for key, value in logs.items()}
-        keys = [key for key, value in values.items() if value.dtype.kind in "fiu"]
-        weight = float(self.state.weight.numpy())
-        own = [values[k].astype(np.float64) * weight if weight else _zeros(values[k]) for k in keys]
-        totals = self.exchange.sum_arrays(own, "logs")
-        combined = {
-            key: total.astype(values[key].dtype) if values[key].dtype.kind == "f" else total
-            for key, total in zip(keys, totals, strict=True)
-        }
-        return {key: combined.get(key, value) for key, value in logs.items()}
 
     def _note_metrics(self, model: Any, role: Role, logs: Any) -> None:
         if not isinstance(logs, dict) or not self.shares_data:
@@ -447,21 +395,5 @@ def _with_shape(tensor: Any, shape: Any) -> Any:
     return tf.ensure_shape(tensor, shape)
 
 
-def metric_variables(metrics: Sequence[Any]) -> list[Any]:
-    """The variables that hold the metrics' states, each once."""
-    by_id = {id(v): v for metric in metrics for v in metric.variables}
-    return list(by_id.values())
-
-
-def _divisor(variable: Any, world_size: int) -> int:
-    """A state is summed over ranks unless its metric declares it to be a mean."""
-    declared = str(getattr(variable, "aggregation", "sum")).lower()
-    return world_size if declared.endswith("mean") else 1
-
-
 def _value(result: Any) -> Any:
     return np.asarray(result)[()] if not isinstance(result, dict) else result
-
-
-def _zeros(value: np.ndarray) -> np.ndarray:
-    return np.zeros(value.shape, np.float64)

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 
 @dataclass(frozen=True, slots=True)
 class FitCall:
@@ -108,7 +106,9 @@ def steps_per_execution(model: Any) -> int:
     value = getattr(model, "steps_per_execution", None)
     if value is None:
         value = getattr(model, "_steps_per_execution", None)
-    return int(np.asarray(1 if value is None else value))
+    if hasattr(value, "numpy"):  # a variable, of any distribution
+        value = value.numpy()
+    return int(1 if value is None else value)
 
 
 def flat_callbacks(callbacks: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from launcher.worker.batch_moments import global_moments
 from launcher.worker.common_compat import (
     count_scalars_as_shares,
-    follow_train_function,
+    follow_train_functions,
     install_predict,
     keep_state_if_idle,
     mark_calls,
@@ -146,17 +146,12 @@ def _install_steps(parallel: DataParallel) -> None:
     def test_step(original: Any, model: Any, data: Any) -> Any:
         return parallel.run_step(original, model, data, "test")
 
-    def make_train_function(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        made = original(*args, **kwargs)
-        model.train_function = follow_train_function(parallel, model, model.train_function)
-        return made
-
     def result_or_logs(original: Any, model: Any, logs: Any) -> Any:
         return parallel.epoch_logs(model, logs, original)
 
     wrap_method(Trainer, "train_step", train_step)
     wrap_method(Trainer, "test_step", test_step)
-    wrap_method(Trainer, "make_train_function", make_train_function)
+    follow_train_functions(parallel, Trainer)
     wrap_method(Trainer, "_get_metrics_result_or_logs", result_or_logs)
     mark_calls(parallel, Trainer)
 

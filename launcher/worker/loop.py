@@ -1,6 +1,7 @@
 """The training function: what one worker of a segment does, from first to last."""
 
 import contextlib
+import logging
 import os
 import shutil
 import tempfile
@@ -61,7 +62,7 @@ def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int)
     session = _watch(job, parallel, channel, checkpoints, rank, resume)
     if session is not None:
         channel.obey(session.order)
-    script.seed_everything(job.seed, job.frameworks)
+    script.seed_everything(job.seed, job.frameworks if parallel is not None else ())
     channel.emit("stage", text="running the script")
     capture = captured_output(channel.text) if rank == 0 else contextlib.nullcontext()
     how = "done"
@@ -88,15 +89,16 @@ def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
     Returns:
         The data-parallel engine; None for a script that brings its own loop for Ray Train.
     """
+    for name in ("tensorflow", "absl", "ray.train"):  # their chatter is not the script's output
+        logging.getLogger(name).setLevel(logging.ERROR)
+    if job.kind != "fit":
+        return None  # it imports TensorFlow and makes its strategy itself
     import tensorflow as tf
 
-    tf.get_logger().setLevel("ERROR")
     if job.threads:
         threads = job.threads[rank]
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
-    if job.kind != "fit":
-        return None
     from launcher.worker.data_parallel import DataParallel
 
     parallel = DataParallel(make_exchange(), sync_batchnorm=job.sync_batchnorm)

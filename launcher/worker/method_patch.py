@@ -37,7 +37,8 @@ def wrap_method(
 
     def wrap_tree(cls: type) -> None:
         wrap(cls)
-        for child in type.__subclasses__(cls):
+        children: list[type] = type.__subclasses__(cls)
+        for child in children:
             wrap_tree(child)
 
     wrap_tree(base)
@@ -69,11 +70,11 @@ def _wrapped(original: Any, name: str | None, around: Around, autograph: bool) -
 def _hook_subclasses(base: type, wrap: Callable[[type], None]) -> None:
     previous = base.__dict__.get("__init_subclass__")
 
-    def init_subclass(cls: type, **kwargs: Any) -> None:
+    def init_subclass(cls: Any, **kwargs: Any) -> None:
         if previous is not None:
             previous.__get__(None, cls)(**kwargs)
         else:
-            super(base, cls).__init_subclass__(**kwargs)
+            super(base, cls).__init_subclass__(**kwargs)  # type: ignore[arg-type]
         wrap(cls)
 
-    base.__init_subclass__ = classmethod(init_subclass)  # type: ignore[assignment]
+    setattr(base, "__init_subclass__", classmethod(init_subclass))  # type: ignore[arg-type] # noqa: B010

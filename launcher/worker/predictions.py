@@ -23,12 +23,11 @@ def gather_rows(exchange: Exchange, leaves: list[Any], rows: np.ndarray) -> list
     """
     by_row = all(hasattr(leaf, "shape") and len(leaf.shape) > 0 for leaf in leaves)
     by_row = by_row and all(int(leaf.shape[0]) == len(rows) for leaf in leaves)
-    dense = all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufV" for leaf in leaves)
-    form = zlib.crc32(
-        repr([(leaf.dtype, leaf.shape[1:]) for leaf in leaves]).encode() if by_row else b""
-    )
+    dense = all(isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf" for leaf in leaves)
+    forms = [(str(leaf.dtype), tuple(leaf.shape[1:])) for leaf in leaves] if by_row else []
+    form = zlib.crc32(repr(forms).encode())
     facts = np.zeros((exchange.world_size, 4), np.int64)
-    facts[exchange.rank] = [by_row, dense, form, np.count_nonzero(rows >= 0)]
+    facts[exchange.rank] = [int(by_row), int(dense), form, int(np.count_nonzero(rows >= 0))]
     (facts,) = exchange.sum_arrays([facts], "form of predictions")
     if not facts[:, 0].all():
         return None

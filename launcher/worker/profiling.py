@@ -89,7 +89,7 @@ def _profile(job: Job, folder: Path) -> Measurement:
     profiler = Profiler(parallel, echo, import_s)
     for name in job.frameworks:
         watch(__import__(name), profiler)
-    script.seed_everything(job.seed, job.frameworks)
+    script.seed_everything(job.seed, job.frameworks if parallel is not None else ())
     profiler.started_s = time.perf_counter()
     try:
         with captured_output(lambda _stream, _text: None):
@@ -107,7 +107,7 @@ class Profiler:
 
     def __init__(self, parallel: Any, echo: Echo, import_s: float) -> None:
         self._parallel, self._echo, self._import_s = parallel, echo, import_s
-        self._rows = _watch_rows(parallel)
+        self._rows = _watch_rows(parallel) if parallel is not None else None
         self.started_s = 0.0
         self._timing = _Timing()
 
@@ -118,7 +118,8 @@ class Profiler:
     def run_step(self, model: Any, execute: Callable[[], Any]) -> Any:
         """One execution of the training function."""
         logs = execute()
-        self._timing.step(steps_per_execution(model), int(self._rows.numpy()))
+        rows = int(self._rows.numpy()) if self._rows is not None else 1
+        self._timing.step(steps_per_execution(model), rows)
         return logs
 
     def _measure(self, call: FitCall, train: Callable[[], Any]) -> Measurement:
@@ -127,9 +128,11 @@ class Profiler:
         early = any("EarlyStopping" in type(callback).__name__ for callback in call.callbacks)
         arguments |= {"epochs": NEVER, "initial_epoch": 0, "verbose": 0, "validation_freq": NEVER}
         full = self._timed(call, train)
+        if self._parallel is None:
+            full.rows = _batch_rows(arguments)
         rows, step_s = [full.rows], [full.step_s]
         limit = _max_workers(arguments.get("x"), full.rows)
-        if full.rows > 1 and limit[0] != 1:
+        if full.rows > 1 and limit[0] != 1 and self._parallel is not None:
             share = min(SMALL_SHARE, full.rows)
             self._echo.world_size = share
             self._parallel.shares = (1.0,) * share
@@ -231,6 +234,16 @@ def _max_workers(x: Any, global_batch: int) -> tuple[int | None, str | None]:
             "(use tf.data.Dataset.from_generator or a PyDataset)"
         )
     return global_batch, f"a batch has {global_batch} rows"
+
+
+def _batch_rows(arguments: dict[str, Any]) -> int:
+    """Rows of a batch, from the arguments of `fit`."""
+    import tensorflow as tf
+
+    x = arguments.get("x")
+    if isinstance(x, tf.data.Dataset):
+        return _n_rows(next(iter(x.take(1))))
+    return int(arguments.get("batch_size") or 32)
 
 
 def _count_steps(x: Any) -> int | None:

@@ -53,12 +53,16 @@ class StepState:
         """Σ_r w_r · g_r for every gradient that is not None; carries the ranks' requests along.
 
         Slices of an embedding's gradient are gathered, not added up, since optimizers treat
-        repeated rows in their own ways.
+        repeated rows in their own ways (Keras 3's Adam squares each of them by itself). An
+        exchange that cannot gather adds them up.
 
         Args:
             gradients: dense ones of static shape, `IndexedSlices`, or None.
         """
         means = list(gradients)
+        if not hasattr(self._exchange, "gather_rows"):
+            means = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
+        gradients = tuple(means)
         dense = [i for i, g in enumerate(gradients) if isinstance(g, tf.Tensor)]
         weighted = [self._weighted(gradients[i]) for i in dense]
         request = tf.convert_to_tensor(self.request)

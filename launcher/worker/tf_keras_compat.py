@@ -14,7 +14,7 @@ from tf_keras.src.utils import losses_utils, metrics_utils
 from launcher.worker import tf_keras_batch_norm
 from launcher.worker.common_compat import (
     count_scalars_as_shares,
-    follow_train_function,
+    follow_train_functions,
     install_predict,
     keep_state_if_idle,
     mark_calls,
@@ -155,17 +155,12 @@ def _install_steps(parallel: DataParallel) -> None:
     def test_step(original: Any, model: Any, data: Any) -> Any:
         return parallel.run_step(original, model, data, "test")
 
-    def make_train_function(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        original(*args, **kwargs)
-        model.train_function = follow_train_function(parallel, model, model.train_function)
-        return model.train_function
-
     def result_or_logs(original: Any, model: Any, logs: Any) -> Any:
         return parallel.epoch_logs(model, logs, original)
 
     wrap_method(Model, "train_step", train_step, autograph=True)
     wrap_method(Model, "test_step", test_step, autograph=True)
-    wrap_method(Model, "make_train_function", make_train_function)
+    follow_train_functions(parallel, Model)
     wrap_method(Model, "_validate_and_get_metrics_result", result_or_logs)
     mark_calls(parallel, Model)
 
