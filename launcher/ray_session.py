@@ -1,5 +1,6 @@
 """Starts Ray in this process without a sound: embedded, or as a driver of a running cluster."""
 
+import json
 import logging
 import os
 import shutil
@@ -8,7 +9,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ _KEEP_SESSIONS_S = 7 * 24 * 3600.0
 
 # A worker that can't keep byte-code pays double for every import.
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+
+# What `ray job submit` tells the driver that it starts.
+_SUBMITTED_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def join(address: str, *, token: bool, log_dir: Path) -> str:
@@ -64,14 +68,14 @@ def start(temp_dir: Path | None, log_dir: Path) -> str:
     """
     # Ray starts a dashboard's server even without a dashboard, and waits a second for it, unless
     # its port is taken. So a line in `ray.log` says that the port is in use.
-    with _without_variable(_NO_BYTECODE), socket.create_server(("127.0.0.1", 0)) as taken:
+    with _variable(_NO_BYTECODE, lambda _: None), socket.create_server(("127.0.0.1", 0)) as taken:
         return _init(
             log_dir,
             address="local",
             include_dashboard=False,
             dashboard_port=taken.getsockname()[1],
             object_store_memory=object_store_bytes(),
-            _temp_dir=str(temp_dir or _own_temp_dir()),
+            _temp_dir=str((temp_dir or _own_temp_dir()).absolute()),
         )
 
 
@@ -85,7 +89,7 @@ def _init(log_dir: Path, **options: Any) -> str:
     job = JobConfig()
     job._py_driver_sys_path = _NoFolders()
     try:
-        with _signal_handlers_kept():
+        with _signal_handlers_kept(), _variable(_SUBMITTED_JOB, without_working_dir):
             context = ray.init(
                 **options, job_config=job, log_to_driver=False, logging_level=logging.INFO
             )
@@ -134,14 +138,29 @@ def _signal_handlers_kept() -> Iterator[None]:
 
 
 @contextmanager
-def _without_variable(name: str) -> Iterator[None]:
-    """Start processes without an environment variable."""
+def _variable(name: str, change: Callable[[str], str | None]) -> Iterator[None]:
+    """Start Ray with an environment variable changed, or taken away (None), if there is one."""
     value = os.environ.pop(name, None)
+    changed = None if value is None else change(value)
+    if changed is not None:
+        os.environ[name] = changed
     try:
         yield
     finally:
         if value is not None:
             os.environ[name] = value
+
+
+def without_working_dir(job_json: str) -> str:
+    """A submitted job's settings without its `working_dir`.
+
+    Ray puts that folder first on every worker's path, where a user's module hides ours; the
+    launcher ships the script's folder itself.
+    """
+    job = json.loads(job_json)
+    if isinstance(job.get("runtime_env"), dict):
+        job["runtime_env"].pop("working_dir", None)
+    return json.dumps(job)
 
 
 def object_store_bytes() -> int:

@@ -1,5 +1,6 @@
 """Joining: which address is taken, and what is said when it cannot be joined."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from launcher import cluster_join
 from launcher.cluster import connect, instance_type_of, kind_of
 from launcher.cluster_join import Target, check, find_target, parse_address
 from launcher.errors import ClusterError
-from launcher.ray_session import object_store_bytes
+from launcher.ray_session import object_store_bytes, without_working_dir
 
 
 def free_port() -> int:
@@ -149,6 +150,20 @@ def test_machines_that_compute_alike_share_a_kind() -> None:
 
 def test_the_object_store_stays_within_its_bounds() -> None:
     assert 128 * 2**20 <= object_store_bytes() <= 2**30
+
+
+def test_a_ray_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"^Ray did not start: .*ray\.log\)$"):
+        connect(
+            "local", None, price_usd_per_h=None, temp_dir=Path("/proc/nowhere"), log_dir=tmp_path
+        )
+
+
+def test_a_submitted_jobs_folder_is_not_put_on_the_workers_path() -> None:
+    job = {"runtime_env": {"working_dir": "gcs://x.zip", "pip": ["a"]}, "metadata": {"k": "v"}}
+    left = json.loads(without_working_dir(json.dumps(job)))
+    assert left == {"runtime_env": {"pip": ["a"]}, "metadata": {"k": "v"}}
+    assert json.loads(without_working_dir('{"metadata": {}}')) == {"metadata": {}}
 
 
 def test_importing_the_cluster_modules_does_not_import_ray() -> None:
