@@ -47,6 +47,7 @@ class Session:
     args: tuple[str, ...] = ()
     has_args: bool = False
     log_file: Path | None = None
+    has_ended: bool = False  # a run was carried out and has shown how it ended
 
     def start_logging(self, write: Callable[[str], None]) -> Path:
         """Open a folder for this command's log files."""
@@ -105,6 +106,7 @@ def carry_out(
         result = action(screen, logs)
     finally:
         screen.close()
+    session.has_ended = True
     if is_json:
         sys.stdout.write(dump_record(result.record) + "\n")
     if result.error is not None:
@@ -127,9 +129,12 @@ def execute(group: Any, words: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows ?
     session = Session(Environment.read(), _terminal())
     try:
-        return int(
+        code = int(
             group.main(args=[*words], prog_name="launch", standalone_mode=False, obj=session) or 0
         )
+        if code == INTERRUPTED_EXIT_CODE and not session.has_ended:  # Typer caught Ctrl-C
+            raise KeyboardInterrupt
+        return code
     except TyperException as error:
         return _report_usage(error)
     except LauncherError as error:

@@ -252,6 +252,8 @@ def _cost_cell(record: RunRecord, foreseen: tuple[float, float] | None) -> str:
 
 
 def _ending(record: RunRecord) -> str:
+    if not record.segments and record.status != "done":
+        return f"{record.status} before training began"
     return {
         "done": "done",
         "budget": "stopped at the budget",

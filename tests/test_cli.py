@@ -240,12 +240,17 @@ def test_an_unexpected_error_is_one_line_with_the_log(
     assert "in broken" in log.read_text()
 
 
-def test_an_interrupt_before_training_has_its_exit_code(launch: Launch) -> None:
-    class Group:
-        def main(self, **_: object) -> None:
-            raise KeyboardInterrupt
+def test_an_interrupt_before_training_has_its_exit_code(
+    launch: Launch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = typer.Typer()
 
-    assert execute(Group(), []) == 130
+    @stopped.command()
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    assert execute(typer.main.get_command(stopped), []) == 130
+    assert capsys.readouterr().err == "launch: interrupted before training began\n"
 
 
 def test_help_comes_at_once_and_loads_nothing_heavy(tmp_path: Path) -> None:

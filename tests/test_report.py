@@ -185,6 +185,12 @@ def test_a_stopped_run_says_how_to_go_on(status: str, words: list[str]) -> None:
     assert all(word in text_of(console) for word in words)
 
 
+def test_a_run_that_never_trained_says_so() -> None:
+    console = plain()
+    print_outcome(console, replace(a_record(), status="interrupted", segments=()))
+    assert "interrupted before training began" in text_of(console)
+
+
 def test_runs_are_listed_with_prediction_and_damage() -> None:
     records = (
         a_record(),
