@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ray.train.v2._internal.execution import context as ray_train_context
+
 from launcher.errors import LauncherError
 from launcher.worker import script, snapshot
 from launcher.worker.channel import Channel
@@ -16,6 +18,10 @@ from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.job import Job
 from launcher.worker.output import captured_output
 from launcher.worker.script import Stopped, UserScriptError
+
+# Loggers whose lines are not the script's output; the last one is what Ray Train calls the
+# logger of every `ray.train.report`.
+CHATTERING = ("tensorflow", "absl", "ray.train", ray_train_context.__file__)
 
 
 class WorkerFailedError(RuntimeError):
@@ -89,7 +95,7 @@ def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
     Returns:
         The data-parallel engine; None for a script that brings its own loop for Ray Train.
     """
-    for name in ("tensorflow", "absl", "ray.train"):  # their chatter is not the script's output
+    for name in CHATTERING:
         logging.getLogger(name).setLevel(logging.ERROR)
     if job.kind != "fit":
         return None  # it imports TensorFlow and makes its strategy itself
