@@ -315,7 +315,7 @@ class Supervisor:
         times = self._step_times
         if len(times) < 2:
             return None
-        return StepTime(median(times), quantiles(times, n=10)[-1])
+        return StepTime(median(times), quantiles(times, n=10, method="inclusive")[-1])
 
     # ------------------------------------------------------------------ events
 
@@ -373,13 +373,14 @@ class Supervisor:
         if loss is not None and not math.isfinite(loss):
             self._warn_once(
                 f"the loss is {loss}: training goes on, but it will hardly recover. "
-                "Ctrl-C stops it; a smaller learning rate often helps."
+                "Ctrl-C stops it; a smaller learning rate often helps.",
+                about="loss",
             )
 
-    def _warn_once(self, text: str) -> None:
-        if text in self._warned:
+    def _warn_once(self, text: str, about: str | None = None) -> None:
+        if (about or text) in self._warned:
             return
-        self._warned.add(text)
+        self._warned.add(about or text)
         self._view.warn(text)
         self._book.write(self._book.record.happened("warning", text, now()))
 
