@@ -1,5 +1,7 @@
 """Hand-written values and fakes that tests share."""
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +18,8 @@ from launcher.record import (
     StepTime,
     new_record,
 )
+from launcher.supervise import TrainingStatus
+from launcher.worker.job import Event
 from policies.schema import (
     Candidate,
     Decision,
@@ -167,3 +171,85 @@ def a_record(name: str = "brave-otter", storage: str = "/tmp/launch") -> RunReco
             model=f"{storage}/runs/{name}/model.keras",
         ),
     )
+
+
+class FakeTraining:
+    """A segment that follows a script: what is reported when, in seconds on the clock.
+
+    Args:
+        clock: moves on by every wait for events.
+        script: (second, event or call), in order of time.
+        ends_at_s: when the workers end by themselves.
+        stops_in_s: how long they take to stop when asked; None if they do not react.
+    """
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        script: Sequence[tuple[float, Event | Callable[[], object]]] = (),
+        *,
+        ends_at_s: float = math.inf,
+        stops_in_s: float | None = 1.0,
+        error: BaseException | None = None,
+    ) -> None:
+        self.plan, self.error = a_plan(1), error
+        self.stopped_at_s: list[float] = []
+        self._clock, self._script = clock, list(script)
+        self._ends_at_s, self._stops_in_s = ends_at_s, stops_in_s
+
+    def is_running(self) -> bool:
+        return self._clock.now_s < self._ends_at_s
+
+    def events(self, timeout_s: float) -> list[Event]:
+        self._clock.sleep(timeout_s)
+        found = []
+        while self._script and self._script[0][0] <= self._clock.now_s:
+            entry = self._script.pop(0)[1]
+            if isinstance(entry, Event):
+                found.append(entry)
+            else:
+                entry()
+        return found
+
+    def stop(self) -> None:
+        self.stopped_at_s.append(self._clock.now_s)
+        if self._stops_in_s is not None:
+            self._ends_at_s = min(self._ends_at_s, self._clock.now_s + self._stops_in_s)
+
+
+class FakeView:
+    """Remembers what a segment showed."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.outputs: list[tuple[str, str]] = []
+        self.warnings: list[str] = []
+        self.statuses: list[TrainingStatus] = []
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def output(self, text: str, stream: str) -> None:
+        self.outputs.append((stream, text))
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def training(self, status: TrainingStatus) -> None:
+        self.statuses.append(status)
+
+
+def an_event(kind: str, /, **detail: object) -> Event:
+    return Event(kind, 0.0, detail)
+
+
+def an_epoch(epoch: int, loss: float, **changes: object) -> Event:
+    detail: dict[str, object] = {
+        "fit": 0,
+        "epoch": epoch,
+        "epochs": 3,
+        "steps": 10,
+        "evaluation_s": 0.0,
+        "logs": {"loss": loss},
+    }
+    return an_event("epoch", **detail | changes)
