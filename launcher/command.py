@@ -129,12 +129,7 @@ def execute(group: Any, words: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows ?
     session = Session(Environment.read(), _terminal())
     try:
-        code = int(
-            group.main(args=[*words], prog_name="launch", standalone_mode=False, obj=session) or 0
-        )
-        if code == INTERRUPTED_EXIT_CODE and not session.has_ended:  # Typer caught Ctrl-C
-            raise KeyboardInterrupt
-        return code
+        return _call(group, words, session)
     except TyperException as error:
         return _report_usage(error)
     except LauncherError as error:
@@ -147,6 +142,13 @@ def execute(group: Any, words: Sequence[str]) -> int:
         return 1
     except Exception as error:  # noqa: BLE001 - the last resort: one line, details in the log
         return _report_internal(error, session)
+
+
+def _call(group: Any, words: Sequence[str], session: Session) -> int:
+    code = group.main(args=[*words], prog_name="launch", standalone_mode=False, obj=session)
+    if code == INTERRUPTED_EXIT_CODE and not session.has_ended:  # Typer caught Ctrl-C
+        raise KeyboardInterrupt
+    return int(code or 0)
 
 
 def report_error(error: LauncherError, session: Session) -> int:
