@@ -10,15 +10,8 @@ from rich.text import Text
 from launcher import figures as f
 from launcher.layout import LABEL_WIDTH, plain_table, print_table, ring_text, sentence
 from launcher.record import RunRecord, Segment, parse_timestamp, shown_status
-from launcher.report import (
-    cluster_text,
-    legend_text,
-    network_text,
-    node_letters,
-    print_decision,
-    print_outcome,
-    script_text,
-)
+from launcher.report import print_decision, print_outcome
+from launcher.summary import cluster_text, legend_text, network_text, node_letters, script_text
 from policies.schema import Network, Node
 from policies.wording import dollars
 

@@ -13,15 +13,8 @@ from launcher.console import make_console
 from launcher.prepare import Measured, versions
 from launcher.progress import Progress, Status
 from launcher.record import RunRecord
-from launcher.report import (
-    cluster_text,
-    legend_text,
-    network_text,
-    node_letters,
-    print_decision,
-    print_outcome,
-    script_text,
-)
+from launcher.report import print_decision, print_outcome
+from launcher.summary import cluster_text, legend_text, network_text, node_letters, script_text
 from policies.schema import Decision, Node, Situation
 
 YES = frozenset({"y", "yes"})

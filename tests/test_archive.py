@@ -83,6 +83,13 @@ def test_ignore_files_are_respected_as_git_reads_them(root: Path) -> None:
     assert archive.ignored == ("a.log", "build", "sub/secret.txt")
 
 
+def test_a_rayignore_overrides_the_gitignore_beside_it(root: Path) -> None:
+    put(root, ".gitignore", "data/\n")
+    put(root, ".rayignore", "!data/\n")
+    put(root, "data/train.csv")
+    assert "data/train.csv" in names(packed(root))
+
+
 def test_the_script_is_packed_even_if_it_is_ignored(root: Path) -> None:
     put(root, ".gitignore", "jobs/\n*.py\n")
     script = put(root, "jobs/train.py")

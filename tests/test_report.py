@@ -13,17 +13,9 @@ from launcher import figures as f
 from launcher.explain import print_explanation, print_probe
 from launcher.layout import labelled, letter_ranges, letters_of, ring_text, sentence, wrapped
 from launcher.record import RunRecord, Segment
-from launcher.report import (
-    cluster_text,
-    near_groups,
-    network_text,
-    node_letters,
-    print_decision,
-    print_outcome,
-    print_runs,
-    script_text,
-)
+from launcher.report import print_decision, print_outcome, print_runs
 from launcher.runs import Runs
+from launcher.summary import cluster_text, near_groups, network_text, node_letters, script_text
 from policies.schema import Interval
 from tests.fakes import (
     NODE_IDS,
