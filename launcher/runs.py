@@ -53,6 +53,10 @@ class RunIndex:
         uri = document.get("storage") if isinstance(document, dict) else None
         return uri if isinstance(uri, str) else None
 
+    def forget(self, run: str) -> None:
+        """Drop the note on a run that never started."""
+        (self.folder / f"{run}.json").unlink(missing_ok=True)
+
     def names(self) -> tuple[str, ...]:
         """All runs launched from this machine."""
         return tuple(sorted(path.stem for path in self.folder.glob("*.json")))

@@ -12,7 +12,9 @@ import pytest
 import typer
 
 from launcher.cli import app
-from launcher.command import execute
+from launcher.command import Session, execute, report_error
+from launcher.config import Environment, Terminal
+from launcher.errors import ClusterError, ScriptFailedError, StorageError
 from launcher.record import dump_record
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
@@ -238,6 +240,38 @@ def test_an_unexpected_error_is_one_line_with_the_log(
     assert "ZeroDivisionError: oh" in log.read_text()
     assert "def broken" not in log.read_text()
     assert "in broken" in log.read_text()
+
+
+def test_a_home_that_cannot_hold_logs_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    session = Session(Environment(home=tmp_path / "home", cwd=tmp_path), Terminal())
+    with pytest.raises(StorageError, match=r"log folder .* cannot be written.*Set HOME"):
+        session.start_logging(print)
+
+
+def a_session(tmp_path: Path) -> Session:
+    session = Session(Environment(home=tmp_path, cwd=tmp_path), Terminal())
+    session.log_file = tmp_path / "logs" / "launch.log"
+    session.log_file.parent.mkdir()
+    (session.log_file.parent / "ray.log").write_text("noise")
+    return session
+
+
+def test_a_failed_script_shows_its_traceback_and_nothing_of_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traceback = "Traceback (most recent call last):\nValueError: boom\n"
+    assert report_error(ScriptFailedError(0, traceback), a_session(tmp_path)) == 1
+    assert capsys.readouterr().err == traceback
+
+
+def test_a_failed_cluster_names_the_log_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report_error(ClusterError("No cluster."), a_session(tmp_path)) == 4
+    assert capsys.readouterr().err == (
+        f"launch: No cluster.\nlaunch: what Ray and TensorFlow said is in {tmp_path}/logs\n"
+    )
 
 
 def test_an_interrupt_before_training_has_its_exit_code(

@@ -155,6 +155,31 @@ def test_paths_are_absolute_and_home_is_expanded() -> None:
     assert make_storage(None, environment(LAUNCH_STORAGE="/data")) == "/data"
 
 
+def test_every_option_reaches_the_request() -> None:
+    found = request(
+        Flags(
+            objective="cost",
+            max_workers="8",
+            strategy="allreduce",
+            cpus_per_worker="1.5",
+            gpus_per_worker="0",
+            address="10.0.0.4:6379",
+            name="otter",
+            price="$0.34/h",
+            checkpoint_every="2m",
+            sync_batchnorm=True,
+            explore="5%",
+            max_folder="2GB",
+        )
+    )
+    assert found.limits.strategy == "allreduce"
+    assert (found.limits.objective, found.limits.max_workers) == ("cost", 8)
+    assert (found.limits.cpus_per_worker, found.limits.gpus_per_worker) == (1.5, 0.0)
+    assert (found.address, found.name, found.price_usd_per_h) == ("10.0.0.4:6379", "otter", 0.34)
+    assert (found.checkpoint_every_s, found.sync_batchnorm) == (120.0, True)
+    assert (found.explore, found.max_folder_bytes) == (0.05, 2_000_000_000)
+
+
 def test_a_seed_is_drawn_only_when_none_is_given() -> None:
     assert request().seed == 7
     assert request(Flags(seed="0")).seed == 0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.codec import DecodeError
-from launcher.errors import RecordError, UsageError
+from launcher.errors import RecordError, StorageError, UsageError
 from launcher.record import (
     CODEC,
     HEARTBEAT_TIMEOUT_S,
@@ -139,6 +139,23 @@ def test_a_created_run_is_found_again_by_its_name(store: RunStore) -> None:
 
 def test_the_same_generator_draws_another_name_when_the_first_is_taken(store: RunStore) -> None:
     assert create(store, seed=1) != create(store, seed=1)
+
+
+def test_a_storage_without_a_free_name_asks_for_one(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.runs.MAX_DRAWS", 1)
+    create(store, seed=1)
+    with pytest.raises(StorageError, match="Give one by --name"):
+        create(store, seed=1)
+
+
+def test_a_forgotten_run_is_no_longer_in_the_index(store: RunStore) -> None:
+    name = create(store)
+    assert store.index.names() == (name,)
+    store.index.forget(name)
+    store.index.forget(name)
+    assert store.index.find(name) is None
 
 
 def test_a_name_is_given_only_once(store: RunStore) -> None:
