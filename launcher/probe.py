@@ -23,12 +23,12 @@ MAX_BYTES = 2 << 30
 MAX_ROUNDS = 23  # each node meets so many others; 24 nodes are probed in full
 
 _PATH = "default"
-_START_GRACE_S = 2.0  # an agent's process takes 0.2 to 3 s
+_START_GRACE_S = 4.0  # an agent starts in 0.2 to 3 s, on a busy or distant node later
 _USUAL_S = 2.5  # a pair inside a datacenter takes 0.1 to 1 s
 _PAIR_S = 5.5  # more for a far pair: greetings of 1 s, pings of 0.6 s, transfers of up to 5 s
 _PAIR_MAX_BYTES = 32 << 20
 _PAIR_MIN_BYTES = 64 << 10
-_PING_S = 1.0
+_PING_S = 2.0
 
 
 @dataclass(slots=True)
