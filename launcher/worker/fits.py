@@ -103,7 +103,7 @@ def _watched_step(
 
 def steps_per_execution(model: Any) -> int:
     """How many steps one execution of the training function makes."""
-    value = getattr(model, "steps_per_execution", None)
+    value: Any = getattr(model, "steps_per_execution", None)
     if value is None:
         value = getattr(model, "_steps_per_execution", None)
     if hasattr(value, "numpy"):  # a variable, of any distribution

@@ -70,7 +70,9 @@ def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int)
         channel.obey(session.order)
     script.seed_everything(job.seed, job.frameworks if parallel is not None else ())
     channel.emit("stage", text="running the script")
-    capture = captured_output(channel.text) if rank == 0 else contextlib.nullcontext()
+    capture = contextlib.nullcontext()
+    if rank == 0:
+        capture = captured_output(_shown(channel, str(folder), job.shown_root))
     how = "done"
     try:
         with capture:
@@ -86,6 +88,15 @@ def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int)
     channel.emit("end", how=how)
 
 
+def _shown(channel: Channel, folder: str, shown_root: str) -> Callable[[str, str], None]:
+    """Passes output on; warnings and tracebacks on stderr name the user's own folder."""
+
+    def emit(stream: str, text: str) -> None:
+        channel.text(stream, text.replace(folder, shown_root) if stream == "stderr" else text)
+
+    return emit
+
+
 def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
     """TensorFlow's threads, the exchange, and Keras's corrections, before the script runs.
 
@@ -99,12 +110,9 @@ def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
         logging.getLogger(name).setLevel(logging.ERROR)
     if job.kind != "fit":
         return None  # it imports TensorFlow and makes its strategy itself
-    import tensorflow as tf
+    from launcher.worker.devices import set_up_devices
 
-    if job.threads:
-        threads = job.threads[rank]
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(max(2, threads))
+    set_up_devices(job.threads[rank] if job.threads else 0)
     from launcher.worker.data_parallel import DataParallel
 
     parallel = DataParallel(make_exchange(), sync_batchnorm=job.sync_batchnorm)

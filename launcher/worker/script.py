@@ -18,6 +18,7 @@ import ray
 
 from launcher.errors import LauncherError
 from launcher.worker.job import Job
+from launcher.worker.main_thread import as_main_program
 from launcher.worker.shadowed import own_modules_first
 
 LAUNCHER_FOLDER = str(Path(__file__).resolve().parent.parent)
@@ -112,7 +113,7 @@ def run_script(job: Job, folder: Path) -> None:
         UserScriptError: it raised, or left with a non-zero `sys.exit`.
         Stopped: the launcher stopped it.
     """
-    with script_environment(job, folder) as path:
+    with script_environment(job, folder) as path, as_main_program():
         try:
             if job.kind == "fit":
                 _execute(path, "__main__")
