@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int)
         channel.obey(session.order)
     script.seed_everything(job.seed, job.frameworks if parallel is not None else ())
     channel.emit("stage", text="running the script")
-    capture = contextlib.nullcontext()
+    capture: AbstractContextManager[None] = contextlib.nullcontext()
     if rank == 0:
         capture = captured_output(_shown(channel, str(folder), job.shown_root))
     how = "done"
