@@ -7,6 +7,7 @@ stands as {"__array__": name} and a tuple as {"__tuple__": […]}.
 import io
 import json
 import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,20 @@ from launcher.errors import RecordError
 
 FORMAT = 1
 STATE = "state.json"
+# What reading a damaged archive can raise: a wrong header looks like an unknown compression
+# (NotImplementedError), an encrypted file (RuntimeError) or another kind of value (TypeError).
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    OSError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 def dump(state: dict[str, Any]) -> bytes:
@@ -41,11 +56,9 @@ def load(data: bytes) -> dict[str, Any]:
                     f"The checkpoint has format {document['format']}, this launcher reads up to "
                     f"{FORMAT}. Update the launcher."
                 )
-            state = _decode(document["state"], bundle)
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError) as error:
+            return dict(_decode(document["state"], bundle))
+    except DAMAGE as error:
         raise RecordError(f"The checkpoint is damaged ({error}). Use an earlier one.") from error
-    assert isinstance(state, dict)
-    return state
 
 
 def is_plain(value: Any) -> bool:
@@ -69,10 +82,9 @@ def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return {"__array__": name}
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, tuple):
-        return {"__tuple__": [_encode(item, arrays) for item in value]}
-    if isinstance(value, list):
-        return [_encode(item, arrays) for item in value]
+    if isinstance(value, (list, tuple)):
+        items = [_encode(item, arrays) for item in value]
+        return {"__tuple__": items} if isinstance(value, tuple) else items
     if isinstance(value, dict):
         return {key: _encode(item, arrays) for key, item in value.items()}
     return value
@@ -89,7 +101,7 @@ def _decode(value: Any, bundle: Any) -> Any:
             import ml_dtypes
 
             dtype = getattr(ml_dtypes, value["dtype"])
-            return np.frombuffer(array.tobytes(), dtype=dtype).reshape(value["shape"])
+            return np.frombuffer(array.tobytes(), dtype=dtype).reshape(value["shape"]).copy()
         return array
     if "__tuple__" in value:
         return tuple(_decode(item, bundle) for item in value["__tuple__"])
