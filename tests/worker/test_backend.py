@@ -1,0 +1,64 @@
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.worker.backend import LaunchBackend, LaunchBackendConfig, ranks_in_plan_order
+
+plans = st.lists(st.sampled_from("abcd"), min_size=1, max_size=8)
+
+
+@given(plans.flatmap(lambda plan: st.tuples(st.just(plan), st.permutations(plan))))
+def test_every_rank_sits_on_its_planned_node(case: tuple[list[str], list[str]]) -> None:
+    planned, found = case
+    ranks = ranks_in_plan_order(found, planned)
+    assert [node for _, node in sorted(zip(ranks, found, strict=True))] == planned
+
+
+@given(plans, st.lists(st.sampled_from("abcdxyz"), max_size=8))
+def test_ranks_are_a_permutation_whatever_was_planned(found: list[str], planned: list[str]) -> None:
+    assert sorted(ranks_in_plan_order(found, planned)) == list(range(len(found)))
+
+
+@given(plans)
+def test_workers_that_are_in_order_keep_it(plan: list[str]) -> None:
+    in_order = sorted(plan)
+    assert ranks_in_plan_order(in_order, in_order) == list(range(len(plan)))
+
+
+def test_workers_on_nodes_that_were_not_planned_get_the_ranks_left() -> None:
+    assert ranks_in_plan_order(["x", "b", "a"], ["a", "b", "c"]) == [2, 1, 0]
+
+
+def test_the_configuration_names_the_back_end() -> None:
+    assert LaunchBackendConfig(("a",)).backend_cls is LaunchBackend
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("LAUNCH_RANK", "LAUNCH_WORLD_SIZE", "TF_CONFIG"):
+        monkeypatch.setenv(name, "of before")
+    return monkeypatch
+
+
+def test_a_worker_of_several_learns_the_addresses_in_order_of_rank(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    from launcher.worker.backend import _set_environment
+
+    _set_environment(["10.0.0.4:1", "10.0.0.5:2"], 1)
+    assert (os.environ["LAUNCH_RANK"], os.environ["LAUNCH_WORLD_SIZE"]) == ("1", "2")
+    assert json.loads(os.environ["TF_CONFIG"]) == {
+        "cluster": {"worker": ["10.0.0.4:1", "10.0.0.5:2"]},
+        "task": {"type": "worker", "index": 1},
+    }
+
+
+def test_a_worker_alone_has_no_tf_config(environment: pytest.MonkeyPatch) -> None:
+    from launcher.worker.backend import _set_environment
+
+    _set_environment(["10.0.0.4:1"], 0)
+    assert os.environ["LAUNCH_WORLD_SIZE"] == "1"
+    assert "TF_CONFIG" not in os.environ
