@@ -1,14 +1,244 @@
 """Cases about the engine itself; each is a function of the Keras module and an `Engine`."""
 
+import threading
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import same_curve_cases as scripts
+import tensorflow as tf
+
+from launcher.errors import ScriptError
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
+    """The engine under test, as the session sees it."""
+
     parallel: Any
     rank: int
     n: int
 
+    def callback(self, K, after_batch=lambda: None):
+        parallel = self.parallel
 
-CASES = {}
+        class Session(K.callbacks.Callback):
+            def on_train_begin(self, logs=None):
+                parallel.prepare(self.model)
+
+            def on_train_batch_end(self, batch, logs=None):
+                after_batch()
+
+            def on_epoch_end(self, epoch, logs=None):
+                parallel.check_data()
+
+        return Session()
+
+
+def streams(K, kind):
+    """Fresh training data of a kind, with fresh seeds, and the arguments of `fit`."""
+    K.utils.set_random_seed(2)
+    x, y = scripts.data(100)
+    if kind == "arrays":
+        return {"x": x, "y": y, "batch_size": 24}
+    if kind == "batch_shuffled":
+        return {"x": x, "y": y, "batch_size": 24, "shuffle": "batch"}
+    if kind == "dataset":
+        return {"x": scripts.dataset(x, y, 24)}
+    if kind == "augmented":
+        ds = scripts.dataset(x, y, 24)
+        return {"x": ds.map(lambda a, b: (a + tf.random.normal(tf.shape(a)), b))}
+    if kind == "unknown_length":
+        return {"x": scripts.dataset(x, y, 24).filter(lambda a, b: tf.reduce_all(b >= 0))}
+    if kind == "infinite":
+        return {"x": scripts.dataset(x, y, 24).repeat(), "steps_per_epoch": 5}
+    return {"x": scripts.py_dataset(K, x, y, 24)}
+
+
+def replay_goes_on(K, engine):
+    """Hashes after each batch, from epoch 2 step 2 on: uninterrupted and after a replay."""
+    results = {}
+    kinds = ["arrays", "batch_shuffled", "dataset", "augmented", "unknown_length", "infinite", "py"]
+    for kind in kinds:
+        seen = {}
+        for run in ("whole", "replayed"):
+            arguments, hashes = streams(K, kind), []
+            model = scripts.compiled(scripts.mlp(K))
+            if run == "replayed":
+                engine.parallel.replay(2, 2)
+            callback = engine.callback(K, lambda h=hashes: h.append(engine.parallel.data_hash()))
+            first = 2 if run == "replayed" else 0
+            model.fit(**arguments, epochs=4, initial_epoch=first, verbose=0, callbacks=[callback])
+            ends = getattr(arguments["x"], "n_epochs", None)
+            seen[run] = (hashes[12:] if run == "whole" else hashes, ends)
+        results[kind] = seen
+    return results
+
+
+def request_is_agreed(K, engine):
+    """Rank 0 asks from another thread; what all ranks read after each step."""
+    x, y = scripts.data(200)
+    read, parallel = [], engine.parallel
+
+    def after_batch():
+        read.append(parallel.agreed())
+        if engine.rank == 0 and len(read) == 3:
+            thread = threading.Thread(target=parallel.request, args=(2,))
+            thread.start()
+            thread.join()
+
+    callback = engine.callback(K, after_batch)
+    scripts.compiled(scripts.mlp(K)).fit(x, y, batch_size=20, verbose=0, callbacks=[callback])
+    return read
+
+
+def message(call):
+    try:
+        call()
+    except ScriptError as error:
+        return str(error)
+    return "nothing raised"
+
+
+def unseeded_data(K, engine):
+    x, y = scripts.data(60)
+    x = x[np.random.default_rng().permutation(60)]
+    model = scripts.compiled(scripts.mlp(K))
+    callbacks = [engine.callback(K, engine.parallel.check_data)]
+    return message(lambda: model.fit(x, y, verbose=0, callbacks=callbacks))
+
+
+def python_generator(K, engine):
+    x, y = scripts.data(60)
+
+    def batches():
+        while True:
+            yield x, y
+
+    model = scripts.compiled(scripts.mlp(K))
+    return message(lambda: model.fit(batches(), steps_per_epoch=2, verbose=0))
+
+
+def own_loop(K, engine):
+    x, y = scripts.data(60)
+    model, optimizer = scripts.mlp(K), K.optimizers.SGD(0.1)
+
+    def loop():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(K.losses.sparse_categorical_crossentropy(y, model(x)))
+        weights = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+    return message(loop)
+
+
+def unequal_shares(K, engine):
+    """The same cases with other shares, one of them so small that its rank mostly idles."""
+    results = {}
+    for shares in ([3.0, 1.0, 1.5][: engine.n], [1.0, 0.004, 0.02][: engine.n]):
+        engine.parallel.shares = tuple(shares)
+        for name in ("fit_batch_norm", "fit_masked", "fit_metrics", "predict_shapes"):
+            K.utils.set_random_seed(1)
+            results.setdefault(name, []).append(scripts.CASES[name](K))
+    engine.parallel.shares = (1.0,) * engine.n
+    return results
+
+
+def different_weights(K, engine):
+    """Ranks start from different weights; after preparing, and after training."""
+    x, y = scripts.data(60)
+    results = []
+    for lazy in (False, True):
+        K.utils.set_random_seed(10 + engine.rank)
+        model = scripts.subclassed(K) if lazy else scripts.mlp(K)
+        K.utils.set_random_seed(3)
+        scripts.compiled(model).fit(x, y, verbose=0, callbacks=[engine.callback(K)])
+        results.append([np.abs(w).sum() for w in model.get_weights()])
+    return results
+
+
+def dropout_masks(K, engine):
+    """What a dropout layer lets through on each rank, prepared once and twice."""
+    model = K.Sequential([K.layers.Input((64,)), K.layers.Dropout(0.5)])
+    engine.parallel.prepare(model)
+    first = np.asarray(model(np.ones((2, 64), "float32"), training=True)).ravel()
+    engine.parallel.prepare(model)
+    second = np.asarray(model(np.ones((2, 64), "float32"), training=True)).ravel()
+    return [first, second]
+
+
+def local_batch_norm(K, engine):
+    """Per-worker moments; the moving averages are combined at each epoch's end."""
+    engine.parallel.sync_batchnorm = False
+    x, y = scripts.data(65)
+    norm = K.layers.BatchNormalization(momentum=0.5)
+    model = K.Sequential([K.layers.Input((6,)), norm, K.layers.Dense(3, "softmax")])
+    scripts.compiled(model)
+    history = model.fit(x, y, batch_size=32, epochs=2, validation_data=(x, y), verbose=0)
+    engine.parallel.sync_batchnorm = True
+    return [history.history["val_loss"], *[w.tolist() for w in norm.get_weights()[2:]]]
+
+
+def stop_in_mid_epoch(K, engine):
+    """Epoch logs after stopping at epoch 1, step 3 and going on, and without a stop."""
+    x, y = scripts.data(150)
+    parallel, kept, n_steps = engine.parallel, {}, 0
+
+    def keep(model):
+        if n_steps == 8:
+            kept["weights"] = model.get_weights()
+            kept["optimizer"] = [v.numpy() for v in variables(model.optimizer)]
+            kept["metrics"] = parallel.metric_state(model)
+
+    def after_batch():
+        nonlocal n_steps
+        n_steps += 1
+        keep(model)
+
+    K.utils.set_random_seed(2)
+    model = scripts.compiled(scripts.mlp(K))
+    callbacks = [engine.callback(K, after_batch)]
+    whole = model.fit(x, y, batch_size=32, epochs=3, verbose=0, callbacks=callbacks)
+    K.utils.set_random_seed(2)
+    model = scripts.compiled(scripts.mlp(K))
+    parallel.replay(1, 3)
+
+    class Restore(K.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            model.set_weights(kept["weights"])
+            model.optimizer.build(model.trainable_variables)
+            for variable, value in zip(variables(model.optimizer), kept["optimizer"], strict=True):
+                variable.assign(value)
+
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                parallel.load_metric_state(model, kept["metrics"])
+
+    rest = model.fit(
+        x, y, batch_size=32, epochs=3, initial_epoch=1, verbose=0, callbacks=[Restore()]
+    )
+    return {
+        "whole": {k: v[1:] for k, v in scripts.curve(whole).items()},
+        "resumed": scripts.curve(rest),
+    }
+
+
+def variables(optimizer):
+    found = optimizer.variables
+    return found() if callable(found) else found
+
+
+def jit_is_off(K, engine):
+    x, y = scripts.data(40)
+    model = scripts.compiled(scripts.mlp(K), jit_compile=True)
+    return scripts.curve(model.fit(x, y, verbose=0))
+
+
+CASES = {
+    case.__name__: case
+    for case in (
+        replay_goes_on, request_is_agreed, unseeded_data, python_generator, own_loop,
+        unequal_shares, different_weights, dropout_masks, local_batch_norm, stop_in_mid_epoch,
+        jit_is_off,
+    )
+}  # fmt: skip

@@ -133,9 +133,7 @@ def fit_functional_many(K):
     )
 
 
-def fit_subclassed(K):
-    x, y = data()
-
+def subclassed(K):
     class Net(K.Model):
         def __init__(self):
             super().__init__()
@@ -145,7 +143,12 @@ def fit_subclassed(K):
         def call(self, x, training=False):
             return self.two(self.one(x))
 
-    model = compiled(Net())
+    return Net()
+
+
+def fit_subclassed(K):
+    x, y = data()
+    model = compiled(subclassed(K))
     history = model.fit(x, y, epochs=EPOCHS, batch_size=48, verbose=0)
     return curve(history, predicted=model.predict(x[:70], verbose=0))
 
@@ -439,16 +442,100 @@ def fit_embedding(K):
     return curve(compiled(model).fit(x, y, epochs=EPOCHS, batch_size=32, verbose=0))
 
 
-def fit_ragged_strings(K):
-    words = np.array([f"word{i % 17}" for i in range(60)])
-    layer = K.layers.StringLookup(vocabulary=sorted(set(words)))
-    ds = tf.data.Dataset.from_tensor_slices((words[:, None], np.arange(60) % 3)).batch(16)
-    ds = ds.map(lambda w, t: (layer(w), t))
-    model = K.Sequential(
-        [K.layers.Embedding(20, 4), K.layers.Flatten(), K.layers.Dense(3, "softmax")]
-    )
-    model.build((None, 1))
-    return curve(compiled(model).fit(ds, epochs=EPOCHS, verbose=0))
+def fit_two_optimizers(K):
+    x, _ = data(90)
+
+    class Pair(K.Model):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = K.layers.Dense(6), K.layers.Dense(6)
+            self.opt_one, self.opt_two = K.optimizers.Adam(0.01), K.optimizers.SGD(0.01)
+            self.built = True
+
+        def call(self, x):
+            return self.one(x)
+
+        def train_step(self, x):
+            losses = []
+            for layer, optimizer in ((self.one, self.opt_one), (self.two, self.opt_two)):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(layer(x) - x))
+                grads = tape.gradient(loss, layer.trainable_weights)
+                optimizer.apply_gradients(zip(grads, layer.trainable_weights))
+                losses.append(loss)
+            return {"one": losses[0], "two": losses[1]}
+
+    model = Pair()
+    model.compile()
+    model.one.build((None, 6)), model.two.build((None, 6))
+    ds = tf.data.Dataset.from_tensor_slices(x).batch(32)
+    return curve(model.fit(ds, epochs=EPOCHS, verbose=0))
+
+
+def fit_ragged(K):
+    rng = np.random.default_rng(5)
+    rows = [rng.integers(0, 9, n).tolist() for n in rng.integers(1, 6, 50)]
+    ds = tf.data.Dataset.from_tensor_slices((tf.ragged.constant(rows), np.arange(50) % 2)).batch(16)
+    ds = ds.map(lambda r, t: ({"words": r.to_tensor()}, t))
+
+    class Net(K.Model):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.out = K.layers.Embedding(9, 4), K.layers.Dense(2, "softmax")
+
+        def call(self, x):
+            return self.out(tf.reduce_mean(self.embed(x["words"]), axis=1))
+
+    model = compiled(Net())
+    history = model.fit(ds, epochs=EPOCHS, verbose=0)
+    return curve(history, predicted=model.predict(ds, verbose=0))
+
+
+def fit_strings(K):
+    words = np.array([[f"word{i % 17}"] for i in range(60)], dtype=object)
+    layer = K.layers.StringLookup(vocabulary=[f"word{i}" for i in range(17)])
+    i = K.layers.Input((1,), dtype="string")
+    h = K.layers.Flatten()(K.layers.Embedding(20, 4)(layer(i)))
+    model = compiled(K.Model(i, K.layers.Dense(3, "softmax")(h)))
+    ds = tf.data.Dataset.from_tensor_slices((words.astype(str), np.arange(60) % 3)).batch(16)
+    return curve(model.fit(ds, epochs=EPOCHS, verbose=0))
+
+
+def fit_sparse(K):
+    x, y = data(50)
+    i = K.layers.Input((6,), sparse=True)
+    model = compiled(K.Model(i, K.layers.Dense(3, "softmax")(i)), K.optimizers.SGD(0.1))
+    ds = tf.data.Dataset.from_tensor_slices((tf.sparse.from_dense(x * (x > 0)), y)).batch(16)
+    return curve(model.fit(ds, epochs=EPOCHS, verbose=0))
+
+
+def statistical(K):
+    """Losses over seeds of what need not be the same bit by bit."""
+    x, y = data(256)
+    results = {}
+    for seed in range(3):
+        K.utils.set_random_seed(seed)
+        layers = [
+            K.layers.Input((6,)),
+            K.layers.Dropout(0.3),
+            K.layers.Dense(16, "relu"),
+            K.layers.GaussianNoise(0.3),
+            K.layers.Dense(3, "softmax"),
+        ]
+        noisy = compiled(K.Sequential(layers), K.optimizers.SGD(0.2))
+        history = noisy.fit(x, y, epochs=4, batch_size=32, verbose=0)
+        results.setdefault("noise", []).append(history.history["loss"][-1])
+        K.utils.set_random_seed(seed)
+        policy = K.mixed_precision.Policy("mixed_bfloat16")
+        layers = [
+            K.layers.Input((6,)),
+            K.layers.Dense(16, "relu", dtype=policy),
+            K.layers.Dense(3, "softmax", dtype="float32"),
+        ]
+        coarse = compiled(K.Sequential(layers), K.optimizers.SGD(0.2))
+        history = coarse.fit(x, y, epochs=4, batch_size=32, verbose=0)
+        results.setdefault("bfloat16", []).append(history.history["loss"][-1])
+    return results
 
 
 def on_batch(K):
@@ -492,5 +579,8 @@ CASES = {
     for name, value in list(globals().items())
     if callable(value)
     and getattr(value, "__module__", "") == __name__
-    and (name.startswith("fit_") or name in {"on_batch", "each_row_once", "predict_shapes"})
+    and (
+        name.startswith("fit_")
+        or name in {"on_batch", "each_row_once", "predict_shapes", "statistical"}
+    )
 }

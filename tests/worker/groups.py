@@ -1,0 +1,78 @@
+"""Groups of training processes: each runs all cases in sequence, once for all tests."""
+
+import functools
+import os
+import pickle
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 500
+PLAIN = 0
+"""Number of workers that stands for plain Keras, without the engine."""
+
+
+def script_cases() -> list[str]:
+    """Names of the cases that must come out the same, read without importing TensorFlow."""
+    text = (HERE / "same_curve_cases.py").read_text()
+    others = {"on_batch", "each_row_once", "predict_shapes"}
+    names = re.findall(r"^def (\w+)\(K\):", text, re.MULTILINE)
+    return [name for name in names if name.startswith("fit_") or name in others]
+
+
+@functools.cache
+def group(framework: str, n: int, cases: str = "all") -> list[dict]:
+    """Each rank's results by case, from `n` processes of a framework."""
+    folder = Path(tempfile.mkdtemp(prefix="launch-group-"))
+    outs = [folder / f"{rank}.pickle" for rank in range(max(n, 1))]
+    ports = ",".join(str(port) for port in free_ports(len(outs)))
+    logs = [folder / f"{rank}.log" for rank in range(len(outs))]
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent)}
+    processes = []
+    for rank, (out, log) in enumerate(zip(outs, logs, strict=True)):
+        worker = str(HERE / "same_curve_worker.py")
+        command = [sys.executable, worker, framework, str(n), str(rank), ports, str(out), cases]
+        with log.open("w") as file:
+            processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment))
+    try:
+        for process in processes:
+            process.wait(TIMEOUT_S)
+    finally:
+        for process in processes:
+            process.kill()
+    missing = [
+        log.read_text()[-3000:] for out, log in zip(outs, logs, strict=True) if not out.exists()
+    ]
+    assert not missing, "\n".join(missing)
+    return [pickle.loads(out.read_bytes()) for out in outs]
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports of the loopback that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(n)]
+    for open_socket in sockets:
+        open_socket.bind(("127.0.0.1", 0))
+    ports = [open_socket.getsockname()[1] for open_socket in sockets]
+    for open_socket in sockets:
+        open_socket.close()
+    return ports
+
+
+def difference(expected, found) -> float:
+    """The largest difference, relative to the largest value of each array."""
+    if isinstance(expected, dict):
+        assert expected.keys() == found.keys()
+        return max(difference(expected[key], found[key]) for key in expected)
+    if isinstance(expected, (list, tuple)) and any(np.ndim(value) for value in expected):
+        assert len(expected) == len(found)
+        return max(difference(*pair) for pair in zip(expected, found, strict=True))
+    a, b = np.asarray(expected, np.float64), np.asarray(found, np.float64)
+    assert a.shape == b.shape
+    assert np.isfinite(a).all() and np.isfinite(b).all()
+    return float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-2)) if a.size else 0.0

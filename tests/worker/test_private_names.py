@@ -1,0 +1,89 @@
+"""Fails loudly where a new version of Keras moves a private name that the engine touches."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+KERAS = """
+import inspect, keras
+from keras.src import tree
+from keras.src.backend.tensorflow import trainer as t
+from keras.src.losses import loss
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+T, I, B = t.TensorFlowTrainer, t.TFEpochIterator, keras.layers.BatchNormalization
+for cls, names in {
+    T: "train_step test_step predict_step make_train_function fit evaluate predict compile "
+       "_get_metrics_result_or_logs _resolve_auto_jit_compile",
+    I: "__init__ _enumerate_iterator catch_stop_iteration",
+    BaseOptimizer: "apply apply_gradients",
+    keras.metrics.Metric: "update_state result reset_state",
+    keras.metrics.Mean: "update_state",
+    B: "_moments call",
+}.items():
+    for name in names.split():
+        assert callable(getattr(cls, name)), (cls, name)
+assert list(inspect.signature(loss.apply_mask).parameters) == [
+    "sample_weight", "mask", "dtype", "reduction"]
+assert list(inspect.signature(loss.reduce_values).parameters) == [
+    "values", "sample_weight", "reduction"]
+assert "apply_mask(" in inspect.getsource(loss.reduce_weighted_values)
+assert "reduce_values(" in inspect.getsource(loss.reduce_weighted_values)
+assert "_distributed_dataset" in inspect.getsource(I._get_iterator)
+assert "data_adapter" in inspect.getsource(I.__init__)
+assert "_get_metrics_result_or_logs" in inspect.getsource(T.fit)
+assert "_get_metrics_result_or_logs" in inspect.getsource(T.evaluate)
+assert "self._moments(inputs, mask)" in inspect.getsource(B.call)
+assert list(inspect.signature(B._moments).parameters) == ["self", "inputs", "mask"]
+assert keras.layers.Dropout(0.5)._seed_generators[0].state.shape == (2,)
+assert hasattr(keras.Sequential(), "_flatten_layers")
+"""
+
+TF_KERAS = """
+import inspect, tf_keras
+from tf_keras.src.engine import data_adapter as d
+from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase as B
+from tf_keras.src.metrics import base_metric
+from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
+from tf_keras.src.optimizers.optimizer import _BaseOptimizer
+from tf_keras.src import losses
+from tf_keras.src.utils import losses_utils as u, metrics_utils
+M, H = tf_keras.Model, d.DataHandler
+for cls, names in {
+    M: "train_step test_step predict_step make_train_function fit evaluate predict compile "
+       "_validate_and_get_metrics_result _flatten_layers",
+    H: "__init__ enumerate_epochs steps catch_stop_iteration",
+    OptimizerV2: "apply_gradients", _BaseOptimizer: "apply_gradients",
+    B: "call _calculate_mean_and_var _get_training_value",
+    metrics_utils: "result_wrapper",
+}.items():
+    for name in names.split():
+        assert callable(getattr(cls, name)), (cls, name)
+assert list(inspect.signature(u.apply_valid_mask).parameters) == ["losses", "sw", "mask", "reduction"]
+assert "reduce_weighted_loss(" in inspect.getsource(u.compute_weighted_loss)
+assert "losses_utils.apply_valid_mask(" in inspect.getsource(losses.Loss.__call__)
+assert "metrics_utils.result_wrapper(" in inspect.getsource(base_metric.Metric.__new__)
+assert tf_keras.metrics.Mean.__mro__[1].__name__ == "Reduce"
+assert "_validate_and_get_metrics_result" in inspect.getsource(M.fit)
+assert "_validate_and_get_metrics_result" in inspect.getsource(M.evaluate)
+assert "self._dataset" in inspect.getsource(H.enumerate_epochs)
+assert "_initial_step" in inspect.getsource(H.steps)
+assert d.GeneratorDataAdapter and d.DatasetAdapter
+g = tf_keras.layers.Dropout(0.5)._random_generator
+assert hasattr(g, "_seed") and hasattr(g, "_maybe_init")
+"""
+
+
+@pytest.mark.parametrize("names", [KERAS, TF_KERAS], ids=["keras", "tf_keras"])
+def test_private_names_are_where_they_were(names):
+    checked = subprocess.run(
+        [sys.executable, "-c", inspect.cleandoc(names)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr[-2000:]

@@ -1,0 +1,113 @@
+"""n workers train as one machine does (promise 1)."""
+
+import numpy as np
+import pytest
+
+from tests.worker.groups import PLAIN, difference, group, script_cases
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
+
+TOLERANCE = 1e-4
+FRAMEWORKS = ["keras", "tf_keras"]
+WORKERS = [2, 3]
+
+
+def result(framework, n, case, rank=0):
+    found = group(framework, n)[rank][case]
+    assert not (isinstance(found, dict) and "error" in found), found["error"]
+    return found
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", WORKERS)
+@pytest.mark.parametrize("case", script_cases())
+def test_workers_train_as_one_machine(framework, n, case):
+    expected = result(framework, PLAIN, case)
+    worst = max(difference(expected, result(framework, n, case, rank)) for rank in range(n))
+    print(f"{framework} n={n} {case}: {worst:.1e}")
+    assert worst < TOLERANCE
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", WORKERS)
+def test_shares_may_be_unequal_and_even_empty(framework, n):
+    for case, runs in result(framework, n, "unequal_shares").items():
+        for run in runs:
+            assert difference(result(framework, PLAIN, case), run) < TOLERANCE, case
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", WORKERS)
+def test_noise_stays_within_the_spread_of_seeds(framework, n):
+    expected = result(framework, PLAIN, "statistical")
+    found = result(framework, n, "statistical")
+    for kind, losses in expected.items():
+        assert abs(np.mean(found[kind]) - np.mean(losses)) < np.ptp(losses), kind
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", WORKERS)
+def test_every_rank_drops_other_units(framework, n):
+    masks = [result(framework, n, "dropout_masks", rank) for rank in range(n)]
+    for first, second in masks:
+        assert not np.array_equal(first, second)
+    for rank in range(1, n):
+        assert not np.array_equal(masks[0][0], masks[rank][0])
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", [1, 2])
+def test_replayed_data_go_on_as_uninterrupted(framework, n):
+    for kind, seen in result(framework, n, "replay_goes_on").items():
+        assert seen["whole"][0] == seen["replayed"][0], kind
+        assert seen["whole"][1] == seen["replayed"][1], kind
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", [1, 2])
+def test_stopping_in_mid_epoch_changes_nothing(framework, n):
+    found = result(framework, n, "stop_in_mid_epoch")
+    assert difference(found["whole"], found["resumed"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", [1, *WORKERS])
+def test_a_request_reaches_all_ranks_at_one_step(framework, n):
+    reads = [result(framework, n, "request_is_agreed", rank) for rank in range(n)]
+    assert all(read == reads[0] for read in reads)
+    assert set(reads[0]) == {0, 2}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", WORKERS)
+def test_ranks_start_from_worker_0s_weights(framework, n):
+    ranks = [result(framework, n, "different_weights", rank) for rank in range(n)]
+    assert all(difference(ranks[0], other) == 0 for other in ranks)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", WORKERS)
+def test_local_batch_norm_ends_an_epoch_with_common_averages(framework, n):
+    ranks = [result(framework, n, "local_batch_norm", rank) for rank in range(n)]
+    assert all(difference(ranks[0], other) == 0 for other in ranks)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", WORKERS)
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("unseeded_data", "saw other training data than worker 0"),
+        ("python_generator", "is a Python generator"),
+        ("own_loop", "own training loop"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused_on_every_rank(framework, n, case, text):
+    for rank in range(n):
+        assert text in result(framework, n, case, rank)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", WORKERS)
+def test_compilation_is_switched_off(framework, n):
+    assert result(framework, n, "jit_is_off")["loss"]
