@@ -21,7 +21,7 @@ from launcher.worker.job import Job
 from launcher.worker.main_thread import as_main_program
 from launcher.worker.shadowed import own_modules_first
 
-LAUNCHER_FOLDER = str(Path(__file__).resolve().parent.parent)
+HIDDEN = (str(Path(__file__).resolve().parent.parent), "<frozen importlib")
 RAY_FOLDER = str(Path(ray.__file__).resolve().parent)
 
 
@@ -49,11 +49,6 @@ def unpack(archive: bytes, folder: Path) -> None:
             mode = info.external_attr >> 16
             if mode and not info.is_dir():
                 path.chmod(mode & 0o777 | 0o600)
-
-
-def changed_files(folder: Path, since: dict[str, tuple[int, int]]) -> list[str]:
-    """Paths relative to `folder` of files that are new or changed since `listing`."""
-    return sorted(path for path, state in listing(folder).items() if since.get(path) != state)
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int]]:
@@ -176,17 +171,17 @@ def user_traceback(error: BaseException, job: Job, folder: Path) -> str:
 
 
 def _trim(shown: traceback.TracebackException, folder: str, seen: set[int]) -> None:
-    """Drop frames before the user's first one, and all of the launcher's."""
+    """Drop frames before the user's first one, and all of the launcher's and of imports."""
     if id(shown) in seen:
         return
     seen.add(id(shown))
-    frames = [frame for frame in shown.stack if not frame.filename.startswith(LAUNCHER_FOLDER)]
+    frames = [frame for frame in shown.stack if not frame.filename.startswith(HIDDEN)]
     first = next((i for i, frame in enumerate(frames) if frame.filename.startswith(folder)), None)
     if first is not None:
         frames = frames[first:]
     else:
         frames = [frame for frame in frames if not frame.filename.startswith(RAY_FOLDER)]
     shown.stack = traceback.StackSummary.from_list(frames)
-    for linked in (shown.__cause__, shown.__context__):
+    for linked in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):
         if linked is not None:
             _trim(linked, folder, seen)
