@@ -1,0 +1,315 @@
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import ScriptError
+from launcher.worker import script
+from launcher.worker.job import Job
+from launcher.worker.script import Stopped, UserScriptError, run_script
+
+SHOWN_ROOT = "/home/me/my project"
+
+
+class Folder:
+    """A private copy of a user's folder, to run a script in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+    def run(self, name: str = "train.py", *args: str, kind: str = "fit") -> None:
+        job = Job(
+            run="brave-otter",
+            archive=None,
+            script=name,
+            shown_root=SHOWN_ROOT,
+            argv0=name,
+            args=args,
+            kind=kind,  # type: ignore[arg-type]
+            frameworks=("keras",),
+            seed=7,
+        )
+        run_script(job, self.path)
+
+    def error(self, name: str = "train.py", **how: str) -> str:
+        """What is shown of the script's error."""
+        with pytest.raises(UserScriptError) as caught:
+            self.run(name, **how)
+        assert str(caught.value) == caught.value.text
+        return caught.value.text
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    before = set(sys.modules)
+    yield Folder(tmp_path / "project")
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+# ---- as Python would
+
+
+def test_a_script_sees_itself_as_main(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.write(
+        "src/train.py",
+        "import os, sys\nif __name__ == '__main__':\n"
+        "    own = sys.modules['__main__'].sys is sys\n"
+        "    print(sys.argv, __file__, os.getcwd(), sys.path[0], own)",
+    )
+    folder.run("src/train.py", "--epochs", "3")
+    where = folder.path
+    assert capsys.readouterr().out == (
+        f"['src/train.py', '--epochs', '3'] {where}/src/train.py {where} {where}/src True\n"
+    )
+
+
+def test_everything_is_as_before_afterwards(folder: Folder) -> None:
+    folder.write("train.py", "import os, sys\nsys.argv.append('x'); sys.path.append('y')\n1 / 0")
+    before = list(sys.argv), list(sys.path), Path.cwd(), sys.modules["__main__"]
+    folder.error()
+    assert (sys.argv, sys.path, Path.cwd(), sys.modules["__main__"]) == before
+
+
+def test_a_script_finds_the_modules_and_files_beside_it(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.write("helping.py", "WORD = 'helped'")
+    folder.write("data/größe.txt", "42")
+    folder.write(
+        "train.py",
+        "from pathlib import Path\nimport helping\n"
+        "print(helping.WORD, Path('data/größe.txt').read_text())",
+    )
+    folder.run()
+    assert capsys.readouterr().out == "helped 42\n"
+
+
+def test_names_and_text_outside_of_ascii_work(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.write("größe messen.py", "überschrift = '☃'\nprint(überschrift)")
+    folder.run("größe messen.py")
+    assert capsys.readouterr().out == "☃\n"
+
+
+def test_a_declared_encoding_is_respected(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder.path / "train.py").write_bytes("# coding: latin-1\nprint('ä')".encode("latin-1"))
+    folder.run()
+    assert capsys.readouterr().out == "ä\n"
+
+
+def test_classes_of_a_script_can_be_pickled(folder: Folder) -> None:
+    folder.write(
+        "train.py",
+        "import pickle\nclass Own: pass\nassert type(pickle.loads(pickle.dumps(Own()))) is Own",
+    )
+    folder.run()
+
+
+# ---- leaving
+
+
+@pytest.mark.parametrize("code", ["", "0", "None", "False"])
+def test_leaving_without_an_error_is_success(folder: Folder, code: str) -> None:
+    folder.write("train.py", f"import sys\nsys.exit({code})")
+    folder.run()
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("3", "train.py ended with sys.exit(3)\n"),
+        ("-1", "train.py ended with sys.exit(-1)\n"),
+        ("'no data found'", "no data found\n"),
+        ("['a', 1]", "['a', 1]\n"),
+    ],
+)
+def test_leaving_with_an_error_shows_what_python_would(
+    folder: Folder, code: str, shown: str
+) -> None:
+    folder.write("train.py", f"import sys\nsys.exit({code})")
+    assert folder.error() == shown
+
+
+@pytest.mark.parametrize("name", ["Stopped", "ScriptError"])
+def test_what_the_launcher_raises_passes_through_the_script(folder: Folder, name: str) -> None:
+    where = "launcher.worker.script" if name == "Stopped" else "launcher.errors"
+    folder.write(
+        "train.py",
+        f"from {where} import {name}\ntry:\n    raise {name}('stop')\nexcept ValueError:\n    pass",
+    )
+    with pytest.raises((Stopped, ScriptError), match="stop"):
+        folder.run()
+
+
+def test_a_scripts_own_except_exception_does_not_hold_a_stop_up(folder: Folder) -> None:
+    folder.write(
+        "train.py",
+        "from launcher.worker.script import Stopped\ntry:\n    raise Stopped('stop')\n"
+        "except Exception:\n    pass",
+    )
+    with pytest.raises(Stopped, match="stop"):
+        folder.run()
+
+
+# ---- tracebacks
+
+
+def test_a_traceback_is_what_python_prints(folder: Folder) -> None:
+    folder.write("train.py", "def fail():\n    raise ValueError('größer')\n\nfail()\n")
+    assert folder.error() == (
+        "Traceback (most recent call last):\n"
+        f'  File "{SHOWN_ROOT}/train.py", line 4, in <module>\n'
+        "    fail()\n"
+        f'  File "{SHOWN_ROOT}/train.py", line 2, in fail\n'
+        "    raise ValueError('größer')\n"
+        "ValueError: größer\n"
+    )
+
+
+def test_frames_of_libraries_after_the_scripts_own_are_shown(folder: Folder) -> None:
+    folder.write("train.py", "import json\njson.loads('{')\n")
+    text = folder.error()
+    assert text.index(f'"{SHOWN_ROOT}/train.py", line 2') < text.index("json/decoder.py")
+    assert "JSONDecodeError" in text
+
+
+def test_a_chain_of_errors_is_shown_with_the_scripts_frames_only(folder: Folder) -> None:
+    folder.write(
+        "train.py",
+        "def load():\n    try:\n        1 / 0\n    except ZeroDivisionError as error:\n"
+        "        raise ValueError('bad data') from error\n"
+        "try:\n    load()\nexcept ValueError:\n    raise KeyError('again')\n",
+    )
+    text = folder.error()
+    assert text.count("Traceback (most recent call last)") == 3
+    assert "direct cause" in text
+    assert "During handling" in text
+    assert text.index("ZeroDivisionError") < text.index("ValueError: bad data")
+    frames = [line for line in text.splitlines() if line.startswith("  File ")]
+    assert all(SHOWN_ROOT in frame for frame in frames)
+
+
+def test_a_group_of_errors_shows_no_frames_of_the_launcher(folder: Folder) -> None:
+    folder.write(
+        "train.py",
+        "from launcher.worker.script import unpack\ndef one():\n    unpack(b'', None)\n"
+        "try:\n    one()\nexcept AttributeError as error:\n"
+        "    raise ExceptionGroup('several', [error])\n",
+    )
+    text = folder.error()
+    assert "ExceptionGroup: several" in text
+    assert f'{SHOWN_ROOT}/train.py", line 3, in one' in text
+    assert "launcher/worker" not in text
+
+
+def test_frames_of_the_launcher_between_the_scripts_own_are_left_out(folder: Folder) -> None:
+    folder.write(
+        "train.py",
+        "from launcher.worker.output import _pump\n"
+        "def emit(*args):\n    raise ValueError('own')\n"
+        "import os\nreader, writer = os.pipe()\nos.write(writer, b'x'); os.close(writer)\n"
+        "_pump(reader, emit)\n",
+    )
+    text = folder.error()
+    assert "launcher/worker" not in text
+    assert "line 3, in emit" in text
+
+
+def test_a_syntax_error_in_an_imported_module_names_its_line(folder: Folder) -> None:
+    folder.write("broken.py", "x = 1\nif x\n    pass\n")
+    folder.write("train.py", "import broken\n")
+    text = folder.error()
+    assert text == (
+        "Traceback (most recent call last):\n"
+        f'  File "{SHOWN_ROOT}/train.py", line 1, in <module>\n'
+        "    import broken\n"
+        f'  File "{SHOWN_ROOT}/broken.py", line 2\n'
+        "    if x\n"
+        "        ^\n"
+        "SyntaxError: expected ':'\n"
+    )
+
+
+def test_an_error_in_a_shadowing_module_shows_no_import_machinery(folder: Folder) -> None:
+    folder.write("ray.py", "raise RuntimeError('my own ray')\n")
+    folder.write("train.py", "import ray\n")
+    text = folder.error()
+    assert text.endswith("RuntimeError: my own ray\n")
+    assert text.count("  File ") == 2
+    assert "importlib" not in text
+
+
+def test_a_missing_module_is_told_as_python_does(folder: Folder) -> None:
+    folder.write("train.py", "import no_such_module_anywhere\n")
+    assert folder.error().endswith(
+        "    import no_such_module_anywhere\n"
+        "ModuleNotFoundError: No module named 'no_such_module_anywhere'\n"
+    )
+
+
+def test_a_keyboard_interrupt_of_the_script_is_the_scripts(folder: Folder) -> None:
+    folder.write("train.py", "raise KeyboardInterrupt\n")
+    assert folder.error().endswith("KeyboardInterrupt\n")
+
+
+# ---- train_loop_per_worker
+
+
+@pytest.mark.parametrize(
+    ("parameters", "shown"), [("config", "{}"), ("", "none"), ("config=None", "{}")]
+)
+def test_a_train_loop_is_called_as_ray_train_would(
+    folder: Folder, capsys: pytest.CaptureFixture[str], parameters: str, shown: str
+) -> None:
+    body = "config" if parameters else "'none'"
+    folder.write(
+        "train.py",
+        f"def train_loop_per_worker({parameters}):\n    print({body})\n"
+        "if __name__ == '__main__':\n    print('as main')\n",
+    )
+    folder.run(kind="train_loop_per_worker")
+    assert capsys.readouterr().out == f"{shown}\n"
+
+
+# ---- files
+
+
+def test_files_survive_packing_with_their_mode(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "bin").mkdir(parents=True)
+    (source / "bin" / "größe.sh").write_text("echo 42")
+    (source / "bin" / "größe.sh").chmod(0o755)
+    (source / "fixed").write_text("x")
+    (source / "fixed").chmod(0o444)
+    packed = script.pack_files(source, ["bin/größe.sh", "fixed", "gone"])
+    script.unpack(packed, tmp_path / "copy")
+    assert (tmp_path / "copy" / "bin" / "größe.sh").read_text() == "echo 42"
+    assert (tmp_path / "copy" / "bin" / "größe.sh").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "copy" / "fixed").stat().st_mode & 0o600 == 0o600
+    assert not (tmp_path / "copy" / "gone").exists()
+
+
+def test_unpacking_twice_lays_the_later_files_over_the_earlier(tmp_path: Path) -> None:
+    for text in ("first", "second"):
+        (tmp_path / "log.csv").write_text(text)
+        script.unpack(script.pack_files(tmp_path, ["log.csv"]), tmp_path / "copy")
+    assert (tmp_path / "copy" / "log.csv").read_text() == "second"
+
+
+def test_a_listing_leaves_byte_code_out(tmp_path: Path) -> None:
+    for name in ("a.txt", "deep/b.txt", "__pycache__/c.pyc", "deep/__pycache__/d.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    assert set(script.listing(tmp_path)) == {"a.txt", "deep/b.txt"}
