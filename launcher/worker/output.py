@@ -113,8 +113,11 @@ def _piped(
 def _pump(reader: int, take: Callable[[str], None]) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with os.fdopen(reader, "rb", buffering=0) as source:
-        while chunk := source.read(65536):
-            text = decoder.decode(chunk)
+        is_open = True
+        while is_open:
+            chunk = source.read(65536)
+            is_open = bool(chunk)
+            text = decoder.decode(chunk, final=not is_open)
             if text:
                 take(text)
 

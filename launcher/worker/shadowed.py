@@ -55,9 +55,15 @@ class _Imports:
             return module if level else self._modules[full.partition(".")[0]]
         for part in fromlist:
             if part != "*" and not hasattr(module, part) and hasattr(module, "__path__"):
-                with contextlib.suppress(ModuleNotFoundError):
-                    self._load(f"{full}.{part}")
+                self._load_if_there(f"{full}.{part}")
         return module
+
+    def _load_if_there(self, full: str) -> None:
+        try:
+            self._load(full)
+        except ModuleNotFoundError as error:
+            if error.name != full:  # something that it imports is missing
+                raise
 
     def _own_name(self, name: str, globals_: Mapping[str, Any] | None, level: int) -> str | None:
         """The full name, if one of the script's files imports a name that is taken."""
