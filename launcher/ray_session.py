@@ -113,8 +113,11 @@ class _NoFolders(list[str]):
 
 
 def _write_ray_log(log_dir: Path) -> None:
-    """Send what Ray's Python side logs to a file, and to nowhere else."""
-    import ray  # noqa: F401  (its import installs the handler that is replaced here)
+    """Send what Ray's Python side logs to a file, and to nowhere else.
+
+    What it tells of processes that died would come on standard output even so.
+    """
+    from ray._private import worker  # the import of Ray installs the handler replaced here
 
     logger = logging.getLogger("ray")
     for handler in list(logger.handlers):
@@ -122,6 +125,12 @@ def _write_ray_log(log_dir: Path) -> None:
         handler.close()
     logger.addHandler(logging.FileHandler(log_dir / RAY_LOG, encoding="utf-8", delay=True))
     logger.propagate = False
+    worker.print_to_stdstream = _log_message
+
+
+def _log_message(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001
+    """Log what Ray would print."""
+    logging.getLogger("ray").warning("%s", "\n".join(map(str, data["lines"])))
 
 
 @contextmanager
