@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import ray
+
 from launcher.worker.job import ORDER_NONE, Event
 
 FLUSH_S = 0.2
@@ -15,10 +17,11 @@ class Channel:
 
     Args:
         keeper: handle of the keeper actor, or None to drop everything (ranks other than 0).
+        get: waits for the answer of a call.
     """
 
-    def __init__(self, keeper: Any) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: Any, get: Callable[[Any], Any] = ray.get) -> None:
+        self._keeper, self._get = keeper, get
         self._on_order: Callable[[int], None] | None = None
         self._events: list[Event] = []
         self._lock, self._send_lock = threading.Lock(), threading.Lock()
@@ -53,23 +56,19 @@ class Channel:
         """Call a method of the keeper, after what was emitted before."""
         if self._keeper is None:
             return
-        import ray
-
         self.flush()
         reference = getattr(self._keeper, method).remote(*args)
         if wait:
-            ray.get(reference)
+            self._get(reference)
 
     def flush(self) -> None:
         """Send what is queued and wait until it has arrived."""
-        import ray
-
         if self._keeper is None:
             return
         with self._send_lock:  # keeps the order of events
             with self._lock:
                 events, self._events = self._events, []
-            order = ray.get(self._keeper.tell.remote(events))
+            order = self._get(self._keeper.tell.remote(events))
         if order != self._order:
             self._order = order
             if self._on_order is not None:
@@ -83,8 +82,6 @@ class Channel:
             self.flush()
 
     def _run(self) -> None:
-        import ray
-
         while not self._closed.wait(FLUSH_S):
             try:
                 self.flush()
