@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import ray
 
 from launcher.config import Request
 from launcher.record import (
@@ -19,7 +22,7 @@ from launcher.record import (
     new_record,
 )
 from launcher.supervise import TrainingStatus
-from launcher.worker.job import Event
+from launcher.worker.job import ORDER_NONE, Event
 from policies.schema import (
     Candidate,
     Decision,
@@ -215,6 +218,48 @@ class FakeTraining:
         self.stopped_at_s.append(self._clock.now_s)
         if self._stops_in_s is not None:
             self._ends_at_s = min(self._ends_at_s, self._clock.now_s + self._stops_in_s)
+
+
+class Method:
+    """What an actor's handle has for each of its methods."""
+
+    def __init__(self, call: Callable[..., object]) -> None:
+        self.remote = call
+
+
+class FakeKeeper:
+    """The handle of a keeper that answers at once, in this process."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.checkpoints: list[bytes] = []
+        self.artifacts: bytes | None = None
+        self.order, self.is_gone = ORDER_NONE, False
+        self.tell = Method(self._tell)
+        self.keep_checkpoint = Method(self._keep_checkpoint)
+        self.keep_artifacts = Method(self._keep_artifacts)
+        self.keep_model = Method(self._keep_model)
+
+    def _tell(self, events: list[Event]) -> int:
+        if self.is_gone:
+            raise ray.exceptions.RayActorError
+        self.calls += [(event.kind, event.detail) for event in events]
+        return self.order
+
+    def _keep_checkpoint(self, position: dict[str, int], data: bytes) -> str:
+        self.checkpoints.append(data)
+        return self._kept("checkpoint", position=position, bytes=len(data))
+
+    def _keep_artifacts(self, data: bytes, n_files: int) -> str:
+        self.artifacts = data
+        return self._kept("artifacts", files=n_files, bytes=len(data))
+
+    def _keep_model(self, name: str, data: bytes) -> str:
+        return self._kept("model", path=name, bytes=len(data))
+
+    def _kept(self, kind: str, **detail: object) -> str:
+        self.calls.append((kind, detail))
+        return f"{kind} kept"
 
 
 class FakeView:
