@@ -175,9 +175,14 @@ class Launch:
 
     # ------------------------------------------------------------------ stages
 
+    def _stage(self, text: str) -> None:
+        """Say what is going on, and note when it began."""
+        self._screen.stage(text)
+        self._book.write(self._book.record.happened("stage", text, now()))
+
     def _connected(self) -> str:
         request = self._request
-        self._screen.stage("connecting to Ray")
+        self._stage("connecting to Ray")
         cluster = connect(
             request.address,
             request.ray_address,
@@ -213,7 +218,7 @@ class Launch:
             self._shipped,
             self._environment,
             self._meter,
-            self._screen.stage,
+            self._stage,
         )
         record = replace(self._book.record, network=measured.network, workload=measured.workload)
         self._book.write(record)

@@ -212,7 +212,7 @@ class Supervisor:
         self._metrics: dict[str, float] = {}
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
             "output": lambda d: self._view.output(d["text"], d["stream"]),
-            "stage": lambda d: self._view.stage(d["text"]),
+            "stage": lambda d: self._stage(d["text"]),
             "fit": self._on_fit,
             "first_step": self._on_first_step,
             "steps": self._on_steps,
@@ -272,7 +272,7 @@ class Supervisor:
 
     def _ask_to_stop(self, end: End, text: str) -> None:
         self._stopping = end
-        self._view.stage(text)
+        self._stage(text)
         self._training.stop()
 
     # ------------------------------------------------------------------ the end
@@ -318,6 +318,10 @@ class Supervisor:
         return StepTime(median(times), quantiles(times, n=10, method="inclusive")[-1])
 
     # ------------------------------------------------------------------ events
+
+    def _stage(self, text: str) -> None:
+        self._view.stage(text)
+        self._book.write(self._book.record.happened("stage", text, now()))
 
     def _on_fit(self, detail: dict[str, Any]) -> None:
         self._fit, self._epochs, self._epoch, self._step = detail["fit"], detail["epochs"], 0, 0
