@@ -53,6 +53,7 @@ class Session:
         self._fit = -1  # ordinal of the current fit
         self._epoch, self._step, self._pending = 0, 0, ORDER_NONE
         self._callbacks: list[Any] = []
+        self._random_before: dict[str, Any] = {}
         self._durations_s: list[float] = []
         self._is_first_step = True
         self._step_ended_s: float | None = None
@@ -108,6 +109,7 @@ class Session:
         if self._resume["current"] is None:  # stopped between two fits
             self._resume = None
             return
+        self._random_before = state.random_state()
         self._parallel.replay(position["epoch"] - self._epoch, position["step"])
         call.arguments["initial_epoch"] = position["epoch"]
         self._epoch, self._step = position["epoch"], position["step"]
@@ -134,15 +136,20 @@ class Session:
         return history
 
     def _restore_progress(self) -> None:
-        """Set back what Keras reset at the beginning of training and of the epoch."""
+        """Set back what callbacks did at the beginning of training and, again, of the epoch."""
         assert self._resume is not None
         current = self._resume["current"]
+        state.load_model_state(self.model, current["state"])
         state.load_callback_states([*self._callbacks, self.model.history], current["callbacks"])
         if current["metrics"] is not None:
             self._parallel.load_metric_state(self.model, current["metrics"])
 
     def _check_replayed(self) -> None:
-        """Random generators as they were; a warning if the data came in another order."""
+        """Random generators as they were; a warning if the data came in another order.
+
+        Data that draw from the global generators are read ahead, by more or less: passing over
+        them again has brought the generators where they belong.
+        """
         assert self._resume is not None
         kept = self._resume["current"]["data_hash"]
         if kept is not None and kept != str(self._parallel.data_hash()):
@@ -151,7 +158,8 @@ class Session:
                 text="After resuming, the data of this epoch come in another order than before "
                 "the stop: the curve will differ a little from an uninterrupted run's.",
             )
-        state.load_random_state(self._resume["random"])
+        if state.is_random_state(self._random_before):
+            state.load_random_state(self._resume["random"])
         self._resume = None
 
     # ------------------------------------------------------------------ callbacks of Keras

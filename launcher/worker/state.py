@@ -1,5 +1,6 @@
 """Read and write the state of training: weights, optimizer, callbacks, random generators."""
 
+import contextlib
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +10,11 @@ import numpy as np
 from launcher.errors import RecordError
 from launcher.worker.snapshot import is_plain
 
-# Attributes of a callback that belong to the process, not to the training.
-NOT_STATE = {"model", "_model", "params", "_params", "validation_data", "append_header"}
+# Attributes of a callback that belong to the process, not to the training. Keras 3 turns the
+# sign of `min_delta` when it finds `monitor_op`, which cannot be kept: it will do so again.
+NOT_STATE = {
+    "model", "_model", "params", "_params", "validation_data", "append_header", "min_delta",
+}  # fmt: skip
 # Callbacks that find their own way (their files are restored as artifacts).
 STATELESS = {"CSVLogger", "BackupAndRestore", "ProgbarLogger", "TensorBoard"}
 
@@ -32,14 +36,15 @@ def load_model_state(model: Any, state: dict[str, Any]) -> None:
         RecordError: the script's model is not the one that was kept.
     """
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and hasattr(optimizer, "build") and not _is_built(optimizer):
+    if len(state["optimizer"]) > len(_optimizer_variables(optimizer)) and _can_be_built(optimizer):
         optimizer.build(model.trainable_variables)
     _assign(model.variables, state["model"], "weights")
     _assign(_optimizer_variables(optimizer), state["optimizer"], "optimizer variables")
     rate = state["learning_rate"]
     if rate is not None and _learning_rate(optimizer) not in (None, rate):
         assert optimizer is not None
-        optimizer.learning_rate = rate
+        with contextlib.suppress(TypeError):  # legacy Keras: a schedule decides
+            optimizer.learning_rate = rate
 
 
 def callback_states(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
@@ -88,6 +93,13 @@ def load_random_state(state: dict[str, Any]) -> None:
     np.random.set_state(state["numpy"])
 
 
+def is_random_state(state: dict[str, Any]) -> bool:
+    """Whether the global generators are in this state."""
+    now = random_state()
+    pairs = zip(now["numpy"], state["numpy"], strict=True)
+    return now["python"] == state["python"] and all(np.array_equal(a, b) for a, b in pairs)
+
+
 def _optimizer_variables(optimizer: Any) -> list[Any]:
     if optimizer is None:
         return []
@@ -97,8 +109,9 @@ def _optimizer_variables(optimizer: Any) -> list[Any]:
     )
 
 
-def _is_built(optimizer: Any) -> bool:
-    return bool(getattr(optimizer, "built", False) or getattr(optimizer, "_built", False))
+def _can_be_built(optimizer: Any) -> bool:
+    is_built = getattr(optimizer, "built", False) or getattr(optimizer, "_built", False)
+    return hasattr(optimizer, "build") and not is_built
 
 
 def _learning_rate(optimizer: Any) -> float | None:
