@@ -108,6 +108,5 @@ def test_what_cannot_be_shared_out_is_refused_on_every_rank(framework, n, case, 
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("n", WORKERS)
-def test_compilation_is_switched_off(framework, n):
-    assert result(framework, n, "jit_is_off")["loss"]
+def test_compilation_is_switched_off(framework):
+    assert result(framework, 2, "jit_is_off")["loss"]

@@ -1,0 +1,194 @@
+"""Small scripts that are stopped and resumed; each is a function of the Keras module.
+
+A case returns the histories of its fits and its model; it runs in a folder of its own.
+"""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+N_ROWS, BATCH, STEPS = 60, 12, 5
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(N_ROWS, 6)).astype("float32")
+    return x, (x @ rng.normal(size=(6, 1)) + 0.1).astype("float32")
+
+
+def network(keras, *layers, optimizer=None, **options):
+    model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(8, "tanh"), *layers])
+    model.add(keras.layers.Dense(1))
+    model.compile(optimizer or keras.optimizers.Adam(0.01), "mse", metrics=["mae"], **options)
+    return model
+
+
+def arrays(keras):
+    model = network(keras)
+    x, y = data()
+    history = model.fit(x, y, batch_size=BATCH, epochs=3, validation_data=data(1), verbose=0)
+    return [history], model
+
+
+def momentum(keras):
+    model = network(keras, optimizer=keras.optimizers.SGD(0.02, momentum=0.9))
+    return [model.fit(*data(), batch_size=BATCH, epochs=3, verbose=0)], model
+
+
+def dataset(keras):
+    import tensorflow as tf
+
+    model = network(keras)
+    rows = tf.data.Dataset.from_tensor_slices(data()).shuffle(N_ROWS).batch(BATCH)
+    return [model.fit(rows, epochs=3, verbose=0)], model
+
+
+def schedule(keras):
+    rate = keras.optimizers.schedules.ExponentialDecay(0.02, 2, 0.9)
+    model = network(keras, optimizer=keras.optimizers.Adam(rate))
+    return [model.fit(*data(), batch_size=BATCH, epochs=3, verbose=0)], model
+
+
+def several_steps(keras):
+    model = network(keras, steps_per_execution=5)
+    return [model.fit(*data(), batch_size=BATCH, epochs=3, verbose=0)], model
+
+
+def normalised(keras):
+    model = network(keras, keras.layers.BatchNormalization())
+    x, y = data()
+    return [model.fit(x, y, batch_size=BATCH, epochs=3, validation_split=0.2, verbose=0)], model
+
+
+def two_fits(keras):
+    model = network(keras)
+    first = model.fit(*data(), batch_size=BATCH, epochs=1, verbose=0)
+    assert len(first.history["loss"]) == len(first.epoch) == 1
+    second = model.fit(*data(1), batch_size=BATCH, initial_epoch=1, epochs=3, verbose=0)
+    return [first, second], model
+
+
+def two_models(keras):
+    """The second model learns what the first one says."""
+    teacher, pupil = network(keras), network(keras)
+    x, y = data()
+    first = teacher.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+    said = teacher.predict(x, verbose=0)
+    second = pupil.fit(x, said, batch_size=BATCH, epochs=2, verbose=0)
+    return [first, second], pupil
+
+
+def callbacks(keras):
+    model = network(keras)
+    watched = [
+        keras.callbacks.EarlyStopping(
+            "val_loss", patience=2, min_delta=10.0, restore_best_weights=True
+        ),
+        keras.callbacks.ReduceLROnPlateau("val_loss", patience=1, min_delta=10.0, factor=0.5),
+        keras.callbacks.ModelCheckpoint(
+            f"best.{suffix(keras)}", monitor="loss", save_best_only=True
+        ),
+        keras.callbacks.CSVLogger("log.csv"),
+    ]
+    history = model.fit(
+        *data(), batch_size=BATCH, epochs=9, validation_data=data(1), callbacks=watched, verbose=0
+    )
+    rows = list(csv.DictReader(Path("log.csv").open()))
+    assert [row["epoch"] for row in rows] == [str(epoch) for epoch in history.epoch]
+    kept = [float(row["loss"]) for row in rows]
+    assert np.allclose(kept, history.history["loss"], rtol=1e-6)
+    assert Path(f"best.{suffix(keras)}").exists()
+    return [history], model
+
+
+def suffix(keras):
+    return "keras" if keras.__name__ == "keras" else "h5"
+
+
+def backup(keras):
+    model = network(keras)
+    watched = [keras.callbacks.BackupAndRestore("backup")]
+    return [model.fit(*data(), batch_size=BATCH, epochs=3, callbacks=watched, verbose=0)], model
+
+
+def scheduler(keras):
+    model = network(keras, optimizer=keras.optimizers.SGD(0.02))
+    halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
+    return [model.fit(*data(), batch_size=BATCH, epochs=3, callbacks=[halve], verbose=0)], model
+
+
+def own_callback(keras):
+    """A callback with state of its own, which the script reads after the fit."""
+    losses = []
+
+    class Keep(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.n_batches, self.losses, self.best = 0, losses, np.zeros(2)
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.n_batches += 1
+            self.best = self.best + batch
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.losses.append(logs["loss"])
+
+    keep, model = Keep(), network(keras)
+    history = model.fit(*data(), batch_size=BATCH, epochs=3, callbacks=[keep], verbose=0)
+    assert losses == history.history["loss"]
+    assert keep.n_batches == 3 * STEPS
+    assert keep.best.tolist() == [30.0, 30.0]
+    return [history], model
+
+
+def sequence(keras):
+    """A PyDataset that draws from NumPy's global generator, batch by batch and epoch by epoch."""
+    base = keras.utils.PyDataset if keras.__name__ == "keras" else keras.utils.Sequence
+
+    class Noisy(base):
+        def __init__(self):
+            super().__init__()
+            self.x, self.y = data()
+            self.order = np.arange(N_ROWS)
+
+        def __len__(self):
+            return STEPS
+
+        def __getitem__(self, index):
+            rows = self.order[index * BATCH : (index + 1) * BATCH]
+            noise = np.random.normal(size=(BATCH, 6)).astype("float32")
+            return self.x[rows] + noise, self.y[rows]
+
+        def on_epoch_end(self):
+            np.random.shuffle(self.order)
+
+    model = network(keras)
+    return [model.fit(Noisy(), epochs=3, shuffle=False, verbose=0)], model
+
+
+def dropout(keras):
+    model = network(keras, keras.layers.Dropout(0.3))
+    return [model.fit(*data(), batch_size=BATCH, epochs=3, verbose=0)], model
+
+
+# Steps (of the whole script) after which each case is stopped; several in a row are resumed
+# one after the other.
+ALWAYS = ((3,), (5,), (8,), (2, 7))
+STOPS = {
+    arrays: (*ALWAYS, (10,), (15,)),
+    momentum: ((8,),),
+    dataset: ALWAYS,
+    schedule: ((8,),),
+    several_steps: ((5,), (10,)),
+    normalised: ((3,), (8,)),
+    two_fits: ((3,), (5,), (7,), (10,), (3, 12)),
+    two_models: ((3,), (5,), (7,), (5, 10)),
+    callbacks: (*ALWAYS, (10,), (12,)),
+    backup: ALWAYS,
+    scheduler: ((5,), (8,)),
+    own_callback: ALWAYS,
+    sequence: ALWAYS,
+    dropout: ((3,), (5,), (8,)),
+}
+CASES = {case.__name__: case for case in STOPS}

@@ -1,0 +1,127 @@
+"""A process that runs cases uninterrupted, and stopped and resumed, with one framework.
+
+Arguments: framework, result file, cases ("all", or names with commas between).
+"""
+
+import contextlib
+import os
+import pickle
+import random
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+from launcher.worker import script, snapshot
+from launcher.worker.channel import Channel
+from launcher.worker.checkpoints import Checkpoints
+from launcher.worker.data_parallel import DataParallel
+from launcher.worker.exchange.alone import Alone
+from launcher.worker.fits import watch
+from launcher.worker.job import ORDER_STOP
+from launcher.worker.script import Stopped
+from launcher.worker.session import Session
+from tests.fakes import FakeKeeper
+from tests.worker.resume_cases import CASES, STOPS
+
+
+class Relay:
+    """Hands what a framework does to the session of the segment that runs."""
+
+    def __init__(self, parallel):
+        self.parallel, self.session = parallel, None
+
+    def begin(self, session, stop_after):
+        self.session, self.n_steps, self.stop_after = session, 0, stop_after
+
+    def run_fit(self, call, train):
+        return self.session.run_fit(call, train)
+
+    def run_step(self, model, execute):
+        from launcher.worker.fits import steps_per_execution
+
+        def ordered():
+            logs = execute()
+            self.n_steps += steps_per_execution(model)
+            if self.n_steps == self.stop_after:
+                self.session.order(ORDER_STOP)
+            return logs
+
+        return self.session.run_step(model, ordered)
+
+
+def main():
+    framework, out, names = sys.argv[1:4]
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    parallel = DataParallel(Alone())
+    keras = __import__(framework)
+    parallel.install([framework])
+    relay = Relay(parallel)
+    watch(keras, relay)
+    results = {}
+    for name, case in CASES.items():
+        if names == "all" or name in names.split(","):
+            for stops in ((), *STOPS[case]):
+                results[name, stops] = attempt(keras, case, relay, stops)
+    Path(out).write_bytes(pickle.dumps(results))
+
+
+def attempt(keras, case, relay, stops):
+    try:
+        return stopped_and_resumed(keras, case, relay, stops)
+    except Exception:
+        return {"error": traceback.format_exc()}
+
+
+def stopped_and_resumed(keras, case, relay, stops):
+    """Run a case in as many segments as it takes; what came of it."""
+    keeper, resume, n_steps, found = FakeKeeper(), None, 0, None
+    for stop in (*stops, None):
+        after = None if stop is None else stop - n_steps
+        found = segment(keras, case, relay, keeper, resume, after)
+        n_steps += relay.n_steps
+        if stop is not None:
+            assert found is None, f"did not stop after step {stop}"
+            resume = snapshot.load(keeper.checkpoints[-1])
+            assert resume["position"]["total_steps"] == stop
+    histories, model = found
+    return {
+        "histories": [(h.history, h.epoch, h.params) for h in histories],
+        "weights": [np.asarray(w) for w in model.get_weights()],
+        "n_steps": n_steps,
+        "warnings": [detail["text"] for kind, detail in keeper.calls if kind == "warning"],
+    }
+
+
+def segment(keras, case, relay, keeper, resume, stop_after):
+    """One process's worth of a run; None if it was stopped."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    random.seed(1)
+    relay.parallel.reset()
+    channel = Channel(keeper, lambda answer: answer)
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        folder = Path(name)
+        listing = script.listing(folder)
+        if keeper.artifacts is not None and resume is not None:
+            script.unpack(keeper.artifacts, folder)
+        checkpoints = Checkpoints(channel, folder, listing, None)
+        session = Session(relay.parallel, channel, checkpoints, rank=0, resume=resume)
+        relay.begin(session, stop_after)
+        try:
+            found = case(keras)
+            session.finish()
+            return found
+        except Stopped:
+            return None
+        finally:
+            channel.close()
+
+
+if __name__ == "__main__":
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    main()
