@@ -176,5 +176,7 @@ def _span(started: datetime, until: str | None) -> str:
 
 def _print_events(console: Console, record: RunRecord) -> None:
     for event in record.events:
+        if event.kind == "stage":
+            continue  # for measuring, not for reading
         text = f"{event.kind}: {event.detail}" if event.detail else event.kind
         console.print(sentence(f"{event.at[11:19]}  {text}", console.width), soft_wrap=True)

@@ -4,9 +4,11 @@ Whatever happens, the nodes are released and the record says how the run ended.
 """
 
 import getpass
+import importlib
 import logging
 import os
 import socket
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from launcher import stored
+from launcher.book import Book, now
 from launcher.budget import Meter
 from launcher.cluster import Cluster, connect, disconnect, refresh
 from launcher.config import Environment, Request
@@ -24,6 +27,7 @@ from launcher.errors import (
     TrainingFailedError,
     UsageError,
 )
+from launcher.interrupts import Interrupts
 from launcher.prepare import Measured, make_job, measure, ship, versions
 from launcher.record import (
     ClusterRecord,
@@ -36,10 +40,9 @@ from launcher.record import (
 )
 from launcher.runs import RunIndex, RunStore, open_store
 from launcher.stored import Shipped
-from launcher.supervise import Allowance, Book, Ended, Interrupts, Supervisor, View, now
+from launcher.supervise import Allowance, Ended, Supervisor, View
 from launcher.trainer import SegmentRun, start_keeper
 from launcher.worker.job import Job
-from policies.recommend import NoPlanError, recommend
 from policies.schema import Decision, Experience, Plan, Situation
 
 logger = logging.getLogger(__name__)
@@ -102,6 +105,7 @@ def run(request: Request, environment: Environment, screen: Screen, log_dir: Pat
     finally:
         if not book.record.segments:  # nothing was started: the name is free again
             stored.forget(store.folder(record.run))
+            store.index.forget(record.run)
 
 
 class Launch:
@@ -135,6 +139,7 @@ class Launch:
 
     def result(self) -> Result:
         """Carry the stretch out; the record is closed whatever happens."""
+        threading.Thread(target=_import_ahead, name="launch-imports", daemon=True).start()
         end: str = "failed"
         error: LauncherError | None = None
         try:
@@ -261,6 +266,8 @@ class Launch:
             spent_s=time.monotonic() - self._began_s,
         )
         done = self._position.get("total_steps", 0)
+        from policies.recommend import NoPlanError, recommend
+
         try:
             decision = recommend(
                 situation, self._experience(), self._request.seed, at_step=int(done)
@@ -382,6 +389,12 @@ def resume(
     book = Book(store, record)
     book.write(record)
     return Launch(request, environment, screen, log_dir, shipped, store, book).result()
+
+
+def _import_ahead() -> None:
+    """Import what is slow to import (scikit-learn, Ray Train) while Ray starts."""
+    for name in ("policies.recommend", "ray.train.v2.tensorflow.tensorflow_trainer"):
+        importlib.import_module(name)
 
 
 def owner() -> str:

@@ -2,28 +2,22 @@
 
 import logging
 import math
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from statistics import median, quantiles
-from types import FrameType
 from typing import Any, Literal, Protocol
 
+from launcher.book import Book, now
 from launcher.budget import Meter, seconds_left
 from launcher.errors import LauncherError, ScriptError, ScriptFailedError, TrainingFailedError
-from launcher.record import CheckpointRecord, RunRecord, Segment, StepTime, timestamp
-from launcher.runs import RunStore
+from launcher.interrupts import Interrupts
+from launcher.record import CheckpointRecord, StepTime, timestamp
 from launcher.worker.job import Event
 from policies.schema import Plan
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
-HEARTBEAT_S = 10.0
 STOP_S = 5.0  # to stop at an agreed step, keep a checkpoint and release the nodes
 FORCE_S = 1.0  # before the limit, the nodes are released whatever happens
 MAX_STEP_TIMES = 20_000
@@ -63,76 +57,6 @@ class TrainingStatus:
     eta_s: float | None
     epoch_ended: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
-
-
-class Book:
-    """The run's record and its one writer."""
-
-    def __init__(self, store: RunStore | None, record: RunRecord) -> None:
-        self._store, self.record = store, record
-        self._saved_at_s = 0.0
-        self._lock = threading.Lock()
-
-    def write(self, record: RunRecord) -> None:
-        """Take a new version of the record and keep it."""
-        with self._lock:
-            self.record = record.beaten(now())
-            self._saved_at_s = time.monotonic()
-            if self._store is not None:
-                self._store.save(self.record)
-
-    def segment(self, segment: Segment) -> None:
-        """Replace the last segment."""
-        self.write(replace(self.record, segments=(*self.record.segments[:-1], segment)))
-
-    def beat(self) -> None:
-        """Show that the writer lives, every `HEARTBEAT_S`."""
-        if time.monotonic() - self._saved_at_s > HEARTBEAT_S:
-            self.write(self.record)
-
-
-def now() -> datetime:
-    """This moment, in UTC."""
-    return datetime.now(UTC)
-
-
-class Interrupts:
-    """Ctrl-C, SIGTERM and a lost terminal: an exception at first, a count while training.
-
-    Training needs time to stop at a checkpoint, so there the signals are only counted.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._counting = False
-
-    @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Take the signals while the block runs; afterwards handlers are as before."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, self._take) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count signals instead of raising `KeyboardInterrupt`."""
-        self._counting = True
-        try:
-            yield
-        finally:
-            self._counting = False
-
-    def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.count += 1
-        if not self._counting:
-            raise KeyboardInterrupt
 
 
 class Training(Protocol):
@@ -401,7 +325,7 @@ class Supervisor:
             steps=self._steps_per_epoch,
             loss=self._loss,
             step_s=step_s,
-            cost_usd=self._meter.spent_usd,
+            cost_usd=self._meter.session_usd,
             budget_usd=self._allowance.budget_usd,
             eta_s=self._eta_s(step_s),
             epoch_ended=epoch_ended,

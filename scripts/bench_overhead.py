@@ -68,8 +68,8 @@ def train_loop_per_worker(config):
     with strategy.scope():
         m = model()
     m.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[Timer()])
-    if ray.train.get_context().get_world_rank() == 0:
-        m.save(os.path.join(config["folder"], "model.keras"))
+    rank = ray.train.get_context().get_world_rank()
+    m.save(os.path.join(config["folder"], f"model{rank}.keras"))  # one rank alone would hang
 
 ray.init(address="local", log_to_driver=True)
 TensorflowTrainer(

@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
+from launcher.book import Book
 from launcher.budget import Meter
 from launcher.errors import ScriptError, ScriptFailedError, TrainingFailedError
+from launcher.interrupts import Interrupts
 from launcher.record import RunRecord, Segment, dump_record, load_record, new_record
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
-from launcher.supervise import FORCE_S, STOP_S, Allowance, Book, Ended, Interrupts, Supervisor
+from launcher.supervise import FORCE_S, STOP_S, Allowance, Ended, Supervisor
 from tests.fakes import (
     NOW,
     FakeClock,

@@ -35,7 +35,7 @@ def load_model_state(model: Any, state: dict[str, Any]) -> None:
     Raises:
         RecordError: the script's model is not the one that was kept.
     """
-    optimizer = getattr(model, "optimizer", None)
+    optimizer: Any = getattr(model, "optimizer", None)
     if len(state["optimizer"]) > len(_optimizer_variables(optimizer)) and _can_be_built(optimizer):
         optimizer.build(model.trainable_variables)
     _assign(model.variables, state["model"], "weights")
