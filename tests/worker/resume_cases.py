@@ -31,11 +31,6 @@ def arrays(keras):
     return [history], model
 
 
-def momentum(keras):
-    model = network(keras, optimizer=keras.optimizers.SGD(0.02, momentum=0.9))
-    return [model.fit(*data(), batch_size=BATCH, epochs=3, verbose=0)], model
-
-
 def dataset(keras):
     import tensorflow as tf
 
@@ -94,7 +89,7 @@ def callbacks(keras):
     history = model.fit(
         *data(), batch_size=BATCH, epochs=9, validation_data=data(1), callbacks=watched, verbose=0
     )
-    rows = list(csv.DictReader(Path("log.csv").open()))
+    rows = list(csv.DictReader(Path("log.csv").read_text().splitlines()))
     assert [row["epoch"] for row in rows] == [str(epoch) for epoch in history.epoch]
     kept = [float(row["loss"]) for row in rows]
     assert np.allclose(kept, history.history["loss"], rtol=1e-6)
@@ -113,7 +108,7 @@ def backup(keras):
 
 
 def scheduler(keras):
-    model = network(keras, optimizer=keras.optimizers.SGD(0.02))
+    model = network(keras, optimizer=keras.optimizers.SGD(0.02, momentum=0.9))
     halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
     return [model.fit(*data(), batch_size=BATCH, epochs=3, callbacks=[halve], verbose=0)], model
 
@@ -172,23 +167,22 @@ def dropout(keras):
     return [model.fit(*data(), batch_size=BATCH, epochs=3, verbose=0)], model
 
 
-# Steps (of the whole script) after which each case is stopped; several in a row are resumed
-# one after the other.
-ALWAYS = ((3,), (5,), (8,), (2, 7))
+# Steps of the whole script after which each case is stopped; of several, one after the other.
 STOPS = {
-    arrays: (*ALWAYS, (10,), (15,)),
-    momentum: ((8,),),
-    dataset: ALWAYS,
+    arrays: ((3,), (5,), (2, 7), (15,)),
+    dataset: ((8,),),
     schedule: ((8,),),
-    several_steps: ((5,), (10,)),
-    normalised: ((3,), (8,)),
-    two_fits: ((3,), (5,), (7,), (10,), (3, 12)),
-    two_models: ((3,), (5,), (7,), (5, 10)),
-    callbacks: (*ALWAYS, (10,), (12,)),
-    backup: ALWAYS,
+    several_steps: ((5,),),
+    normalised: ((7,),),
+    two_fits: ((3,), (5,), (12,)),
+    two_models: ((5, 10),),
+    callbacks: ((5,), (8,), (12,)),
+    backup: ((5,), (8,)),
     scheduler: ((5,), (8,)),
-    own_callback: ALWAYS,
-    sequence: ALWAYS,
-    dropout: ((3,), (5,), (8,)),
+    own_callback: ((8,),),
+    sequence: ((3,), (2, 7)),
+    dropout: ((8,),),
 }
 CASES = {case.__name__: case for case in STOPS}
+# Legacy Keras draws masks from a generator of TensorFlow's whose state cannot be read.
+NOT_EXACT = {("tf_keras", "dropout")}
