@@ -77,7 +77,7 @@ def _number(n_before: Any, element: Shared) -> tuple[Any, Shared]:
 
 def _share(data: Any, rank: int, cuts: Sequence[float], hashed: bool) -> Shared:
     leaves = tf.nest.flatten(data)
-    n_rows = next((n for n in map(_n_rows, leaves) if n is not None), tf.constant(1, tf.int64))
+    n_rows = _n_batch_rows([n for n in map(_n_rows, leaves) if n is not None])
     begin, end = _bounds(n_rows, cuts[rank]), _bounds(n_rows, cuts[rank + 1])
     n_own = end - begin
     first = tf.minimum(begin, tf.maximum(n_rows - 1, 0))
@@ -89,6 +89,20 @@ def _share(data: Any, rank: int, cuts: Sequence[float], hashed: bool) -> Shared:
     digest = batch_digest(leaves) if hashed else tf.constant(0, tf.int64)
     as_tensor = tf.convert_to_tensor
     return Shared(sliced, as_tensor(n_own), as_tensor(n_rows), digest, as_tensor(first))
+
+
+def _n_batch_rows(n_by_leaf: Sequence[Any]) -> Any:
+    """Rows of the batch: the number that most components have, the first on a tie."""
+    if not n_by_leaf:
+        return tf.constant(1, tf.int64)
+    static = [tf.get_static_value(n) for n in n_by_leaf]
+    if None not in static:
+        return tf.constant(max(static, key=static.count), tf.int64)
+    if len(n_by_leaf) <= 2:
+        return n_by_leaf[0]
+    rows = tf.stack(n_by_leaf)
+    alike = tf.reduce_sum(tf.cast(rows[:, None] == rows[None, :], tf.int32), axis=1)
+    return rows[tf.argmax(alike)]
 
 
 def _bounds(n_rows: Any, cut: float) -> Any:

@@ -4,8 +4,10 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+import case_tools as scripts
+import input_cases
+import model_cases
 import numpy as np
-import same_curve_cases as scripts
 import tensorflow as tf
 
 from launcher.errors import ScriptError
@@ -19,10 +21,10 @@ class Engine:
     rank: int
     n: int
 
-    def callback(self, K, after_batch=lambda: None):
+    def callback(self, keras, after_batch=lambda: None):
         parallel = self.parallel
 
-        class Session(K.callbacks.Callback):
+        class Session(keras.callbacks.Callback):
             def on_train_begin(self, logs=None):
                 parallel.prepare(self.model)
 
@@ -35,9 +37,9 @@ class Engine:
         return Session()
 
 
-def streams(K, kind):
+def streams(keras, kind):
     """Fresh training data of a kind, with fresh seeds, and the arguments of `fit`."""
-    K.utils.set_random_seed(2)
+    keras.utils.set_random_seed(2)
     x, y = scripts.data(100)
     if kind == "arrays":
         return {"x": x, "y": y, "batch_size": 24}
@@ -52,21 +54,23 @@ def streams(K, kind):
         return {"x": scripts.dataset(x, y, 24).filter(lambda a, b: tf.reduce_all(b >= 0))}
     if kind == "infinite":
         return {"x": scripts.dataset(x, y, 24).repeat(), "steps_per_epoch": 5}
-    return {"x": scripts.py_dataset(K, x, y, 24)}
+    return {"x": scripts.py_dataset(keras, x, y, 24)}
 
 
-def replay_goes_on(K, engine):
+def replay_goes_on(keras, engine):
     """Hashes after each batch, from epoch 2 step 2 on: uninterrupted and after a replay."""
     results = {}
     kinds = ["arrays", "batch_shuffled", "dataset", "augmented", "unknown_length", "infinite", "py"]
     for kind in kinds:
         seen = {}
         for run in ("whole", "replayed"):
-            arguments, hashes = streams(K, kind), []
-            model = scripts.compiled(scripts.mlp(K))
+            arguments, hashes = streams(keras, kind), []
+            model = scripts.compiled(scripts.mlp(keras))
             if run == "replayed":
                 engine.parallel.replay(2, 2)
-            callback = engine.callback(K, lambda h=hashes: h.append(engine.parallel.data_hash()))
+            callback = engine.callback(
+                keras, lambda h=hashes: h.append(engine.parallel.data_hash())
+            )
             first = 2 if run == "replayed" else 0
             model.fit(**arguments, epochs=4, initial_epoch=first, verbose=0, callbacks=[callback])
             ends = getattr(arguments["x"], "n_epochs", None)
@@ -75,7 +79,7 @@ def replay_goes_on(K, engine):
     return results
 
 
-def request_is_agreed(K, engine):
+def request_is_agreed(keras, engine):
     """Rank 0 asks from another thread; what all ranks read after each step."""
     x, y = scripts.data(200)
     read, parallel = [], engine.parallel
@@ -87,8 +91,8 @@ def request_is_agreed(K, engine):
             thread.start()
             thread.join()
 
-    callback = engine.callback(K, after_batch)
-    scripts.compiled(scripts.mlp(K)).fit(x, y, batch_size=20, verbose=0, callbacks=[callback])
+    callback = engine.callback(keras, after_batch)
+    scripts.compiled(scripts.mlp(keras)).fit(x, y, batch_size=20, verbose=0, callbacks=[callback])
     return read
 
 
@@ -100,66 +104,68 @@ def message(call):
     return "nothing raised"
 
 
-def unseeded_data(K, engine):
+def unseeded_data(keras, engine):
     x, y = scripts.data(60)
     x = x[np.random.default_rng().permutation(60)]
-    model = scripts.compiled(scripts.mlp(K))
-    callbacks = [engine.callback(K, engine.parallel.check_data)]
+    model = scripts.compiled(scripts.mlp(keras))
+    callbacks = [engine.callback(keras, engine.parallel.check_data)]
     return message(lambda: model.fit(x, y, verbose=0, callbacks=callbacks))
 
 
-def python_generator(K, engine):
+def python_generator(keras, engine):
     x, y = scripts.data(60)
 
     def batches():
         while True:
             yield x, y
 
-    model = scripts.compiled(scripts.mlp(K))
+    model = scripts.compiled(scripts.mlp(keras))
     return message(lambda: model.fit(batches(), steps_per_epoch=2, verbose=0))
 
 
-def own_loop(K, engine):
+def own_loop(keras, engine):
     x, y = scripts.data(60)
-    model, optimizer = scripts.mlp(K), K.optimizers.SGD(0.1)
+    model, optimizer = scripts.mlp(keras), keras.optimizers.SGD(0.1)
 
     def loop():
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(K.losses.sparse_categorical_crossentropy(y, model(x)))
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, model(x)))
         weights = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
 
     return message(loop)
 
 
-def unequal_shares(K, engine):
+def unequal_shares(keras, engine):
     """The same cases with other shares, one of them so small that its rank mostly idles."""
     results = {}
     for shares in ([3.0, 1.0, 1.5][: engine.n], [1.0, 0.004, 0.02][: engine.n]):
         engine.parallel.shares = tuple(shares)
         for name in ("fit_batch_norm", "fit_masked", "fit_metrics", "predict_shapes"):
-            K.utils.set_random_seed(1)
-            results.setdefault(name, []).append(scripts.CASES[name](K))
+            keras.utils.set_random_seed(1)
+            results.setdefault(name, []).append(
+                getattr(input_cases if name == "predict_shapes" else model_cases, name)(keras)
+            )
     engine.parallel.shares = (1.0,) * engine.n
     return results
 
 
-def different_weights(K, engine):
+def different_weights(keras, engine):
     """Ranks start from different weights; after preparing, and after training."""
     x, y = scripts.data(60)
     results = []
     for lazy in (False, True):
-        K.utils.set_random_seed(10 + engine.rank)
-        model = scripts.subclassed(K) if lazy else scripts.mlp(K)
-        K.utils.set_random_seed(3)
-        scripts.compiled(model).fit(x, y, verbose=0, callbacks=[engine.callback(K)])
+        keras.utils.set_random_seed(10 + engine.rank)
+        model = scripts.subclassed(keras) if lazy else scripts.mlp(keras)
+        keras.utils.set_random_seed(3)
+        scripts.compiled(model).fit(x, y, verbose=0, callbacks=[engine.callback(keras)])
         results.append([np.abs(w).sum() for w in model.get_weights()])
     return results
 
 
-def dropout_masks(K, engine):
+def dropout_masks(keras, engine):
     """What a dropout layer lets through on each rank, prepared once and twice."""
-    model = K.Sequential([K.layers.Input((64,)), K.layers.Dropout(0.5)])
+    model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dropout(0.5)])
     engine.parallel.prepare(model)
     first = np.asarray(model(np.ones((2, 64), "float32"), training=True)).ravel()
     engine.parallel.prepare(model)
@@ -167,19 +173,19 @@ def dropout_masks(K, engine):
     return [first, second]
 
 
-def local_batch_norm(K, engine):
+def local_batch_norm(keras, engine):
     """Per-worker moments; the moving averages are combined at each epoch's end."""
     engine.parallel.sync_batchnorm = False
     x, y = scripts.data(65)
-    norm = K.layers.BatchNormalization(momentum=0.5)
-    model = K.Sequential([K.layers.Input((6,)), norm, K.layers.Dense(3, "softmax")])
+    norm = keras.layers.BatchNormalization(momentum=0.5)
+    model = keras.Sequential([keras.layers.Input((6,)), norm, keras.layers.Dense(3, "softmax")])
     scripts.compiled(model)
     history = model.fit(x, y, batch_size=32, epochs=2, validation_data=(x, y), verbose=0)
     engine.parallel.sync_batchnorm = True
     return [history.history["val_loss"], *[w.tolist() for w in norm.get_weights()[2:]]]
 
 
-def stop_in_mid_epoch(K, engine):
+def stop_in_mid_epoch(keras, engine):
     """Epoch logs after stopping at epoch 1, step 3 and going on, and without a stop."""
     x, y = scripts.data(150)
     parallel, kept, n_steps = engine.parallel, {}, 0
@@ -195,15 +201,15 @@ def stop_in_mid_epoch(K, engine):
         n_steps += 1
         keep(model)
 
-    K.utils.set_random_seed(2)
-    model = scripts.compiled(scripts.mlp(K))
-    callbacks = [engine.callback(K, after_batch)]
+    keras.utils.set_random_seed(2)
+    model = scripts.compiled(scripts.mlp(keras))
+    callbacks = [engine.callback(keras, after_batch)]
     whole = model.fit(x, y, batch_size=32, epochs=3, verbose=0, callbacks=callbacks)
-    K.utils.set_random_seed(2)
-    model = scripts.compiled(scripts.mlp(K))
+    keras.utils.set_random_seed(2)
+    model = scripts.compiled(scripts.mlp(keras))
     parallel.replay(1, 3)
 
-    class Restore(K.callbacks.Callback):
+    class Restore(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
             model.set_weights(kept["weights"])
             model.optimizer.build(model.trainable_variables)
@@ -228,9 +234,9 @@ def variables(optimizer):
     return found() if callable(found) else found
 
 
-def jit_is_off(K, engine):
+def jit_is_off(keras, engine):
     x, y = scripts.data(40)
-    model = scripts.compiled(scripts.mlp(K), jit_compile=True)
+    model = scripts.compiled(scripts.mlp(keras), jit_compile=True)
     return scripts.curve(model.fit(x, y, verbose=0))
 
 

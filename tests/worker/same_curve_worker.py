@@ -27,25 +27,27 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     parallel = _engine(n)
-    K = __import__(framework)
+    keras = __import__(framework)
     if parallel is not None:
         parallel.install([framework])
     sys.path.insert(0, str(Path(__file__).parent))
     import engine_cases
-    import same_curve_cases
+    import input_cases
+    import model_cases
 
     results = {}
     engine = engine_cases.Engine(parallel, rank, n)
-    script_cases = same_curve_cases.CASES if n != 1 else {}
+    modules = [] if n == 1 else [input_cases, model_cases]
+    script_cases = {k: v for m in modules for k, v in vars(m).items() if _is_case(m, v)}
     own_cases = engine_cases.cases(n)
     for name, case in {**script_cases, **own_cases}.items():
         if names != "all" and name not in names.split(","):
             continue
-        K.backend.clear_session()
-        K.utils.set_random_seed(1)
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(1)
         begun = time.monotonic()
         try:
-            arguments = (K, engine) if name in own_cases else (K,)
+            arguments = (keras, engine) if name in own_cases else (keras,)
             results[name] = case(*arguments)
         except Exception:  # noqa: BLE001 - a case's failure is its result
             results[name] = {"error": traceback.format_exc()}
@@ -58,6 +60,10 @@ def main() -> None:
 
         parallel.exchange.sum_arrays([np.zeros(1)], "end")
     os._exit(0)  # collecting all those graphs would take seconds
+
+
+def _is_case(module, value):
+    return getattr(value, "__module__", None) == module.__name__
 
 
 def _engine(n):

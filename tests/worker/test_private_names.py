@@ -65,7 +65,8 @@ for cls, names in {
 }.items():
     for name in names.split():
         assert callable(getattr(cls, name)), (cls, name)
-assert list(inspect.signature(u.apply_valid_mask).parameters) == ["losses", "sw", "mask", "reduction"]
+assert list(inspect.signature(u.apply_valid_mask).parameters) == [
+    "losses", "sw", "mask", "reduction"]
 assert "reduce_weighted_loss(" in inspect.getsource(u.compute_weighted_loss)
 assert "losses_utils.apply_valid_mask(" in inspect.getsource(losses.Loss.__call__)
 assert "metrics_utils.result_wrapper(" in inspect.getsource(base_metric.Metric.__new__)
