@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from launcher.errors import StorageError
 from launcher.worker.job import ORDER_NONE, Event
 
 KEEP_CHECKPOINTS = 3
@@ -33,6 +34,7 @@ class Keeper:
         self._writing = threading.Lock()
         self._n_checkpoints = 0
         self._kept: list[str] = []
+        self._is_failing = False
 
     def tell(self, events: list[Event]) -> int:
         """Take events from a worker; answer with the driver's order."""
@@ -61,7 +63,7 @@ class Keeper:
         with self._writing:
             self._n_checkpoints += 1
             path = f"checkpoints/{time.time_ns():020d}.npz"
-            self._folder.write(path, data)
+            self._write(path, data)
             self._kept.append(path)
             for old in self._kept[:-KEEP_CHECKPOINTS]:
                 self._folder.delete(old)
@@ -73,15 +75,28 @@ class Keeper:
         """Write the zipped files that rank 0 has left."""
         path = "artifacts.zip"
         with self._writing:
-            self._folder.write(path, data)
+            self._write(path, data)
         self._say("artifacts", path=path, files=n_files, bytes=len(data))
 
     def keep_model(self, name: str, data: bytes) -> None:
         """Write the trained model."""
         path = name
         with self._writing:
-            self._folder.write(path, data)
+            self._write(path, data)
         self._say("model", path=path, bytes=len(data))
+
+    def _write(self, path: str, data: bytes) -> None:
+        """Write a file; that storage fails is told once, since not every caller waits."""
+        try:
+            self._folder.write(path, data)
+        except StorageError as error:
+            if not self._is_failing:
+                self._say(
+                    "warning", text=f"{error} No new checkpoint is kept until it works again."
+                )
+            self._is_failing = True
+            raise
+        self._is_failing = False
 
     def _say(self, kind: str, **detail: Any) -> None:
         self.tell([replace(Event(kind, time.time()), detail=detail)])

@@ -9,7 +9,13 @@ from typing import Any, Literal, Protocol
 
 from launcher.book import Book, now
 from launcher.budget import Meter, seconds_left
-from launcher.errors import LauncherError, ScriptError, ScriptFailedError, TrainingFailedError
+from launcher.errors import (
+    LauncherError,
+    ScriptError,
+    ScriptFailedError,
+    StorageError,
+    TrainingFailedError,
+)
 from launcher.interrupts import Interrupts
 from launcher.record import CheckpointRecord, StepTime, timestamp
 from launcher.worker.job import Event
@@ -291,6 +297,8 @@ class Supervisor:
             return  # the first one is the cause; others follow from it
         if detail["kind"] == "script":
             self._error = ScriptFailedError(detail["rank"], detail["text"])
+        elif detail["kind"] == "storage":
+            self._error = StorageError(detail["text"])
         else:
             self._error = ScriptError(detail["text"])
 

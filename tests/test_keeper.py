@@ -76,9 +76,15 @@ def test_artifacts_and_model_are_kept_under_their_names(keeper: Keeper, folder: 
     assert folder.read("model.keras") == b"model"
 
 
-def test_a_storage_that_fails_is_told_and_nothing_is_announced(tmp_path: Path) -> None:
+def test_a_storage_that_fails_is_told_once(tmp_path: Path) -> None:
     keeper = Keeper(str(tmp_path), "brave-otter")
     (tmp_path / "runs").write_text("in the way")
-    with pytest.raises(StorageError, match="runs"):
-        keeper.keep_checkpoint({"epoch": 1}, b"state")
-    assert keeper.drain(0) == []
+    for _ in range(2):
+        with pytest.raises(StorageError, match="runs"):
+            keeper.keep_checkpoint({"epoch": 1}, b"state")
+    (warning,) = keeper.drain(0)
+    assert warning.kind == "warning"
+    assert "No new checkpoint" in warning.detail["text"]
+    (tmp_path / "runs").unlink()
+    keeper.keep_checkpoint({"epoch": 2}, b"state")
+    assert [event.kind for event in keeper.drain(0)] == ["checkpoint"]

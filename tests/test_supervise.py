@@ -13,7 +13,7 @@ from pytest import approx
 
 from launcher.book import Book
 from launcher.budget import Meter
-from launcher.errors import ScriptError, ScriptFailedError, TrainingFailedError
+from launcher.errors import ScriptError, ScriptFailedError, StorageError, TrainingFailedError
 from launcher.interrupts import Interrupts
 from launcher.record import RunRecord, Segment, dump_record, load_record, new_record
 from launcher.runs import RunIndex, RunStore
@@ -238,6 +238,13 @@ def test_a_refused_script_is_no_failure_of_its_own(stage: Stage) -> None:
     assert ended.end == "failed"
     assert isinstance(ended.error, ScriptError)
     assert str(ended.error) == "a generator cannot be shared"
+
+
+def test_a_storage_that_failed_keeps_its_exit_code(stage: Stage) -> None:
+    full = an_event("error", rank=0, kind="storage", text="the disk is full")
+    ended = stage.run((1.0, full), ends_at_s=2.0)
+    assert isinstance(ended.error, StorageError)
+    assert ended.error.exit_code == 4
 
 
 def test_workers_that_die_without_reason_name_the_way_on(stage: Stage) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import ray
 
+from launcher.errors import LauncherError
 from launcher.worker.job import ORDER_NONE, Event
 
 FLUSH_S = 0.2
@@ -53,13 +54,22 @@ class Channel:
         self.emit("output", stream=stream, text=text)
 
     def call(self, method: str, *args: Any, wait: bool) -> None:
-        """Call a method of the keeper, after what was emitted before."""
+        """Call a method of the keeper, after what was emitted before.
+
+        Raises:
+            StorageError: the keeper could not write, and was waited for.
+        """
         if self._keeper is None:
             return
         self.flush()
         reference = getattr(self._keeper, method).remote(*args)
         if wait:
-            self._get(reference)
+            try:
+                self._get(reference)
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, LauncherError):
+                    raise error.cause from None
+                raise
 
     def flush(self) -> None:
         """Send what is queued and wait until it has arrived."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ray.train.v2._internal.execution import context as ray_train_context
 
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, StorageError
 from launcher.worker import script, snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
@@ -47,7 +47,8 @@ def train(config: dict[str, Any]) -> None:
         _tell_error(keeper, channel, rank, "script", error.text)
         raise WorkerFailedError from None
     except LauncherError as error:
-        _tell_error(keeper, channel, rank, "refused", str(error))
+        kind = "storage" if isinstance(error, StorageError) else "refused"
+        _tell_error(keeper, channel, rank, kind, str(error))
         raise WorkerFailedError from None
     finally:
         with contextlib.suppress(Exception):  # the keeper may be gone; nothing to add then

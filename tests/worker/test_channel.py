@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import ray
 
+from launcher.errors import StorageError
 from launcher.worker.channel import FLUSH_S, Channel
 from launcher.worker.job import ORDER_CHECKPOINT, ORDER_STOP
 from tests.fakes import FakeKeeper
@@ -84,6 +86,20 @@ def test_a_call_need_not_be_waited_for(line: Line) -> None:
     line.channel.call("keep_artifacts", b"zip", 3, wait=False)
     assert line.keeper.calls == [("artifacts", {"files": 3, "bytes": 3})]
     assert "artifacts kept" not in line.waited_for
+
+
+def test_a_storage_that_failed_is_what_the_caller_hears_of(line: Line) -> None:
+    failed = ray.exceptions.RayTaskError("keep", "Traceback …", StorageError("the disk is full"))
+
+    def get(answer: Any) -> Any:
+        if answer == "artifacts kept":
+            raise failed.as_instanceof_cause()
+        return answer
+
+    channel = Channel(line.keeper, get)
+    with pytest.raises(StorageError, match=r"^the disk is full$"):
+        channel.call("keep_artifacts", b"zip", 3, wait=True)
+    channel.close()
 
 
 def test_each_new_order_is_passed_on_once(line: Line) -> None:
