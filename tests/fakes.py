@@ -284,6 +284,32 @@ class FakeView:
         self.statuses.append(status)
 
 
+class FakeScreen(FakeView):
+    """Remembers what a run showed and asked."""
+
+    def __init__(self, answer: bool = False) -> None:
+        super().__init__()
+        self.questions: list[str] = []
+        self.records: list[RunRecord] = []
+        self._answer = answer
+
+    def cluster(self, cluster: object) -> None:
+        """Not looked at."""
+
+    def measured(self, measured: object, cluster: object) -> None:
+        """Not looked at."""
+
+    def decided(self, decision: object, situation: object) -> None:
+        """Not looked at."""
+
+    def confirm(self, question: str) -> bool:
+        self.questions.append(question)
+        return self._answer
+
+    def ended(self, record: RunRecord) -> None:
+        self.records.append(record)
+
+
 def an_event(kind: str, /, **detail: object) -> Event:
     return Event(kind, 0.0, detail)
 

@@ -1,0 +1,168 @@
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from launcher.config import Environment, Request
+from launcher.errors import BudgetTooSmallError, ClusterError, RecordError, UsageError
+from launcher.record import HEARTBEAT_TIMEOUT_S, RunRecord
+from launcher.run import Launch, resume, run
+from launcher.runs import RunIndex, RunStore
+from launcher.storage import Storage
+from launcher.stored import CODE_FILE, Shipped
+from launcher.supervise import Book, now
+from tests.fakes import FakeScreen, a_decision, a_record, a_request
+
+Keep = Callable[..., RunRecord]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    (tmp_path / "work").mkdir()
+    return Environment(home=tmp_path / "home", cwd=tmp_path / "work")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(Storage.open(str(tmp_path / "launch")), RunIndex(tmp_path / "index"))
+
+
+@pytest.fixture
+def keep(store: RunStore) -> Keep:
+    """Keeps a record of a run named brave-otter, with what it shipped."""
+
+    def call(**changes: object) -> RunRecord:
+        record = replace(a_record(storage=store.storage.uri), **changes)  # type: ignore[arg-type]
+        store.save(record)
+        shipped = Shipped(b"zip", "f" * 16, "train.py", "/work", "train.py", "fit", ("keras",))
+        shipped.keep(store.folder(record.run))
+        return record
+
+    return call
+
+
+@pytest.fixture
+def go_on(store: RunStore, environment: Environment, tmp_path: Path) -> Callable[[], object]:
+    def call() -> object:
+        request = a_request(store.storage.uri)
+        return resume("brave-otter", request, environment, FakeScreen(), tmp_path)
+
+    return call
+
+
+# ---- resuming
+
+
+def test_an_unknown_run_cannot_be_resumed(go_on: Callable[[], object]) -> None:
+    with pytest.raises(RecordError, match="no run named 'brave-otter'"):
+        go_on()
+
+
+def test_a_running_run_cannot_be_resumed(keep: Keep, go_on: Callable[[], object]) -> None:
+    keep(status="running", heartbeat_at=a_record().beaten(now()).heartbeat_at)
+    with pytest.raises(UsageError, match=r"brave-otter is still running \(owner host:1\)"):
+        go_on()
+
+
+def test_a_run_that_is_done_cannot_be_resumed(keep: Keep, go_on: Callable[[], object]) -> None:
+    keep()
+    with pytest.raises(UsageError, match="nothing to resume"):
+        go_on()
+
+
+def test_a_run_without_a_checkpoint_is_launched_again(
+    keep: Keep, go_on: Callable[[], object]
+) -> None:
+    keep(status="failed", checkpoints=())
+    with pytest.raises(UsageError, match="failed before its first checkpoint"):
+        go_on()
+
+
+def test_a_run_whose_folder_is_gone_is_left_as_it_was(
+    keep: Keep, go_on: Callable[[], object], store: RunStore
+) -> None:
+    record = keep(status="budget")
+    store.folder(record.run).delete(CODE_FILE)
+    with pytest.raises(RecordError, match="cannot go on"):
+        go_on()
+    assert store.load(record.run) == record
+
+
+@pytest.mark.parametrize("status", ["budget", "failed", "running"])
+def test_a_stopped_or_lost_run_goes_on_with_its_history(
+    keep: Keep, store: RunStore, environment: Environment, tmp_path: Path, status: str
+) -> None:
+    """It gets as far as the cluster, which is not there."""
+    long_ago = now() - timedelta(seconds=2 * HEARTBEAT_TIMEOUT_S)
+    kept = keep(status=status, heartbeat_at=a_record().beaten(long_ago).heartbeat_at)
+    request = a_request(store.storage.uri, address="127.0.0.1:1", budget_usd=3.0)
+    result = resume("brave-otter", request, environment, FakeScreen(), tmp_path)
+    assert isinstance(result.error, ClusterError)
+    record = store.load("brave-otter")
+    assert (record.status, record.exit_code) == ("failed", 4)
+    assert (record.segments, record.checkpoints) == (kept.segments, kept.checkpoints)
+    assert ("resume", "budget 3.0") in [(event.kind, event.detail) for event in record.events]
+    assert record.cost_usd == kept.cost_usd
+
+
+# ---- starting
+
+
+def test_a_cluster_that_is_not_there_leaves_the_name_free(
+    store: RunStore, environment: Environment, tmp_path: Path
+) -> None:
+    script = environment.cwd / "train.py"
+    script.write_text("import keras\nkeras.Sequential().fit([0.0])\n")
+    uri = store.storage.uri
+    request = a_request(uri, script=script, address="127.0.0.1:1", name="brave-otter")
+    screen = FakeScreen()
+    result = run(request, environment, screen, tmp_path)
+    assert isinstance(result.error, ClusterError)
+    assert (result.record.status, result.record.exit_code) == ("failed", 4)
+    assert screen.records == [result.record]
+    assert not store.has("brave-otter")
+    assert store.storage.list("runs") == ()
+
+
+def launch(request: Request, environment: Environment, screen: FakeScreen) -> Launch:
+    store = RunStore(Storage.open(request.storage), RunIndex(environment.state_dir / "runs"))
+    shipped = Shipped(b"zip", "f" * 16, "train.py", "/work", "train.py", "fit", ("keras",))
+    book = Book(None, a_record())
+    return Launch(request, environment, screen, environment.cwd, shipped, store, book)
+
+
+UNSURE = replace(a_decision(), p_fits=0.4)
+
+
+def test_a_plan_that_surely_fits_needs_no_question(
+    environment: Environment, tmp_path: Path
+) -> None:
+    launch(a_request(str(tmp_path)), environment, FakeScreen())._confirm(a_decision())
+
+
+def test_yes_answers_the_question(environment: Environment, tmp_path: Path) -> None:
+    launch(a_request(str(tmp_path), yes=True), environment, FakeScreen())._confirm(UNSURE)
+
+
+def test_without_a_terminal_an_unsure_plan_is_refused(
+    environment: Environment, tmp_path: Path
+) -> None:
+    with pytest.raises(BudgetTooSmallError, match=r"probability of 40%.*--yes.*raise --budget"):
+        launch(a_request(str(tmp_path)), environment, FakeScreen())._confirm(UNSURE)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_at_a_terminal_the_user_decides(
+    environment: Environment, tmp_path: Path, answer: bool
+) -> None:
+    screen = FakeScreen(answer=answer)
+    request = a_request(str(tmp_path), budget_usd=None, deadline_s=60.0, stdin_is_tty=True)
+    if answer:
+        launch(request, environment, screen)._confirm(UNSURE)
+    else:
+        with pytest.raises(BudgetTooSmallError, match="Not started: raise --deadline"):
+            launch(request, environment, screen)._confirm(UNSURE)
+    assert len(screen.questions) == 1
+    assert "probably stop at the deadline" in screen.questions[0]
