@@ -45,7 +45,9 @@ def share(ratio: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time with two figures and its unit: "41 ms", "12 s", "5 min", "1 h 20 min"."""
+    """A time with two figures and its unit: "8 µs", "41 ms", "12 s", "5 min", "1 h 20 min"."""
+    if 0.0 < seconds < 9.95e-5:
+        return f"{1e6 * seconds:.{1 if seconds < 9.95e-7 else 0}f} µs"
     if seconds < 0.9995:
         return f"{1000 * seconds:.{1 if seconds < 0.00995 else 0}f} ms"
     if seconds < 99.5:
@@ -59,13 +61,15 @@ def duration(seconds: float) -> str:
 
 
 def dollars(usd: float) -> str:
-    """An amount: "$0.13", "$1,240", "$0.0042"."""
+    """An amount: "$1,240", "$2.34", "$0.13", "$0.034", "$0.0042"."""
     if usd == 0.0:
         return "$0"
     if usd >= 1000.0:
         return f"${usd:,.0f}"
-    if usd >= 0.01:
+    if usd >= 0.1:
         return f"${usd:,.2f}"
+    if usd >= 0.01:
+        return f"${usd:.3f}".removesuffix("0")
     return f"${usd:.4f}" if usd >= 0.0001 else "under $0.0001"
 
 
