@@ -19,6 +19,9 @@ def answer(address: str) -> dict[str, Any]:
     from ray._private import services
     from ray._private.authentication import authentication_token_setup as authentication
 
+    # Ray asks at this machine's own address in place of 127.0.0.1; where nothing listens there,
+    # `ray.init` would wait for ever.
+    address = services.canonicalize_bootstrap_address(address) or address
     local_ids = services.find_node_ids()
     token = False
     try:
