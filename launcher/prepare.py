@@ -13,6 +13,7 @@ from launcher.archive import pack
 from launcher.budget import Meter
 from launcher.cluster import Cluster
 from launcher.config import Environment, Request
+from launcher.errors import UsageError
 from launcher.preflight import Script, check_script
 from launcher.probe import probe
 from launcher.profiler import Holding, ProfileCache, fingerprint, profile
@@ -91,14 +92,32 @@ def ship(request: Request, environment: Environment, warn: Callable[[str], None]
 
 
 def holdings(cluster: Cluster, request: Request) -> tuple[Holding, ...]:
-    """One node of each kind that could train, with what a worker would hold on it alone."""
+    """One node of each kind that could train, with what a worker would hold on it alone.
+
+    Raises:
+        UsageError: no node has what a worker was asked to hold.
+    """
     found: dict[str, Holding] = {}
     for pool in pools(cluster.nodes, request.limits):
         for node in pool.nodes:
             if node.kind not in found:
                 options = pool.options({node.id: 1})
                 found[node.kind] = Holding(node, options.cpus_per_worker, options.gpus_per_worker)
+    if not found:
+        most_cpus = max((node.cpus for node in cluster.nodes), default=0.0)
+        most_gpus = max((node.gpus for node in cluster.nodes), default=0.0)
+        raise UsageError(
+            f"No node has {_asked(request)} free for a worker: the largest has {most_cpus:g} CPUs, "
+            f"the one with most GPUs {most_gpus:g}. Ask for less, or add such a node."
+        )
     return tuple(found.values())
+
+
+def _asked(request: Request) -> str:
+    """What was asked for one worker, in words."""
+    asked = {"CPUs": request.cpus_per_worker, "GPUs": request.gpus_per_worker}
+    words = [f"{value:g} {name}" for name, value in asked.items() if value is not None]
+    return " and ".join(words) or "a CPU"
 
 
 def measure(
