@@ -8,8 +8,6 @@ import tensorflow as tf
 
 N_HASHED_PER_ROW = 64
 HASH_FACTOR = 0x5851F42D4C957F2D
-ROW_FACTOR = 0x369DEA0F31A53F85
-COLUMN_FACTOR = 0x2545F4914F6CDD1D
 
 
 class Shared(NamedTuple):
@@ -78,15 +76,14 @@ def _number(n_before: Any, element: Shared) -> tuple[Any, Shared]:
 def _share(data: Any, rank: int, cuts: Sequence[float], hashed: bool) -> Shared:
     leaves = tf.nest.flatten(data)
     n_rows = _n_batch_rows([n for n in map(_n_rows, leaves) if n is not None])
+    digest = batch_digest(leaves) if hashed else tf.constant(0, tf.int64)
+    if len(cuts) == 2:
+        return Shared(data, n_rows, n_rows, digest, tf.constant(0, tf.int64))
     begin, end = _bounds(n_rows, cuts[rank]), _bounds(n_rows, cuts[rank + 1])
     n_own = end - begin
     first = tf.minimum(begin, tf.maximum(n_rows - 1, 0))
     n_taken = tf.minimum(tf.maximum(n_own, 1), n_rows)
-    if len(cuts) == 2:
-        sliced = data
-    else:
-        sliced = tf.nest.map_structure(lambda x: _rows(x, n_rows, first, n_taken), data)
-    digest = batch_digest(leaves) if hashed else tf.constant(0, tf.int64)
+    sliced = tf.nest.map_structure(lambda x: _rows(x, n_rows, first, n_taken), data)
     as_tensor = tf.convert_to_tensor
     return Shared(sliced, as_tensor(n_own), as_tensor(n_rows), digest, as_tensor(first))
 
@@ -163,28 +160,12 @@ def _dense_parts(leaf: Any) -> list[Any]:
 
 
 def _digest(tensor: Any) -> Any:
-    if tensor.shape.rank == 0:
-        tensor = tensor[None]
-    shape = tf.shape(tensor)
-    n_columns = tf.reduce_prod(shape[1:])
-    stride = tf.maximum(n_columns // N_HASHED_PER_ROW, 1)
-    bits = _bits(tf.reshape(tensor, [shape[0], n_columns])[:, ::stride][:, :N_HASHED_PER_ROW])
-    n_rows, n_picked = tf.shape(bits, tf.int64)[0], tf.shape(bits, tf.int64)[1]
-    row = tf.range(n_rows)[:, None] * ROW_FACTOR + 1
-    column = tf.range(n_picked)[None, :] * COLUMN_FACTOR + HASH_FACTOR
-    mixed = (bits + row) * (column + row)
-    return tf.reduce_sum(tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(mixed, 29)))
-
-
-def _bits(tensor: Any) -> Any:
-    """The values' bits as int64."""
-    dtype = tensor.dtype
-    if dtype == tf.string:
-        return tf.strings.to_hash_bucket_fast(tensor, 2**62)
-    if dtype.is_complex:
-        tensor = tf.cast(tf.math.real(tensor) + 3 * tf.math.imag(tensor), tf.float32)
-    elif dtype.is_floating and dtype.size < 4:
-        tensor = tf.cast(tensor, tf.float32)
-    if tensor.dtype.is_floating:
-        tensor = tf.bitcast(tensor, tf.int32 if tensor.dtype.size == 4 else tf.int64)
-    return tf.cast(tensor, tf.int64)
+    """The FarmHash of a dense tensor, of a part of each row where rows are long."""
+    shape = tensor.shape
+    n_columns = shape[1:].num_elements() if shape.rank else None
+    if n_columns is not None and n_columns >= 2 * N_HASHED_PER_ROW and tensor.dtype != tf.string:
+        stride = n_columns // N_HASHED_PER_ROW
+        rows = tf.reshape(tensor, [-1, n_columns])
+        tensor = rows[:, : N_HASHED_PER_ROW * stride : stride]
+    hashed = tf.raw_ops.Fingerprint(data=tf.reshape(tensor, [1, -1]), method="farmhash64")
+    return tf.reshape(tf.bitcast(hashed, tf.int64), [])

@@ -34,9 +34,10 @@ class StepState:
 
     def begin_shared(self, shared: Shared, *, training: bool) -> None:
         """Sets the numbers for a slice of a global batch."""
-        n_own, n_rows = tf.cast(shared.n_own, tf.float32), tf.cast(shared.n_rows, tf.float32)
-        self.weight.assign(tf.math.divide_no_nan(n_own, n_rows))
-        self.n_copies.assign(1.0)
+        if self._exchange.world_size > 1:
+            n_own, n_rows = tf.cast(shared.n_own, tf.float32), tf.cast(shared.n_rows, tf.float32)
+            self.weight.assign(tf.math.divide_no_nan(n_own, n_rows))
+            self.n_copies.assign(1.0)
         if training:
             self.digest.assign(next_digest(self.digest, shared.digest))
 
