@@ -189,6 +189,12 @@ def alone(user: User) -> Finished:
     return user.train("--workers", "1")
 
 
+@pytest.fixture(scope="module")
+def both(user: User) -> Finished:
+    """The script on two workers, uninterrupted."""
+    return user.train("--workers", "2")
+
+
 def same(one: dict[str, list[float]], other: dict[str, list[float]], rel: float) -> bool:
     assert set(one) == {"loss", "mae", "val_loss", "val_mae"}
     return {name: pytest.approx(values, rel=rel) for name, values in one.items()} == other
@@ -206,8 +212,7 @@ def test_one_worker_trains_and_keeps_files_and_model(alone: Finished) -> None:
     assert (alone.folder / "model.keras").stat().st_size > 0
 
 
-def test_two_workers_on_two_nodes_have_the_same_curve(user: User, alone: Finished) -> None:
-    both = user.train("--workers", "2")
+def test_two_workers_on_two_nodes_have_the_same_curve(alone: Finished, both: Finished) -> None:
     assert both.code == 0, both.err
     (segment,) = both.record["segments"]
     assert len(set(segment["plan"]["nodes"])) == 2
@@ -217,15 +222,14 @@ def test_two_workers_on_two_nodes_have_the_same_curve(user: User, alone: Finishe
     )
 
 
-def test_at_the_budget_a_run_stops_and_resumes_to_the_same_curve(
-    user: User, alone: Finished
+def test_at_the_budget_all_workers_stop_and_resume_to_the_same_curve(
+    user: User, both: Finished
 ) -> None:
-    segment = alone.record["segments"][0]
+    segment = both.record["segments"][0]
     startup_s = seconds(segment["first_step_at"]) - seconds(segment["started"])
-    budget_usd = startup_s + 15.0  # at a dollar a second
-    stopped = user.train(
-        *("--workers", "1", "--price", "3600", "--budget", f"{budget_usd:.2f}"), pace=1.0
-    )
+    budget_usd = 2 * (startup_s + 15.0)  # two nodes at a dollar a second
+    limits = ("--price", "3600", "--budget", f"{budget_usd:.2f}")
+    stopped = user.train("--workers", "2", *limits, pace=1.0)
     assert stopped.code == 5, stopped.err
     assert stopped.record["status"] == "budget"
     assert stopped.record["outcome"]["cost_usd"] <= budget_usd
@@ -235,11 +239,11 @@ def test_at_the_budget_a_run_stops_and_resumes_to_the_same_curve(
     assert resumed.code == 0, resumed.err
     assert resumed.record["outcome"]["steps"] == 32
     assert resumed.record["outcome"]["cost_usd"] > stopped.record["outcome"]["cost_usd"]
-    assert same(resumed.history, alone.history, rel=1e-6)
+    assert same(resumed.history, both.history, rel=1e-6)
     assert (resumed.folder / "artifacts" / "log.csv").read_text().count("\n") == 5
 
 
-def test_ctrl_c_stops_at_a_checkpoint(user: User, alone: Finished) -> None:
+def test_ctrl_c_stops_at_a_checkpoint(user: User) -> None:
     def interrupt(process: Any) -> None:
         wait_until(lambda: user.has_checkpoint("interrupted"), "the first checkpoint")
         process.send_signal(signal.SIGINT)
@@ -252,7 +256,7 @@ def test_ctrl_c_stops_at_a_checkpoint(user: User, alone: Finished) -> None:
     assert (stopped.folder / kept["path"]).stat().st_size == kept["bytes"]
 
 
-def test_an_error_in_fit_shows_the_scripts_own_traceback(user: User, alone: Finished) -> None:
+def test_an_error_in_fit_shows_the_scripts_own_traceback(user: User) -> None:
     failed = user.train("--workers", "1", pace=-1.0)
     assert failed.code == 1
     assert failed.record["status"] == "failed"
