@@ -3,6 +3,7 @@
 Whatever happens, the nodes are released and the record says how the run ended.
 """
 
+import contextlib
 import getpass
 import importlib
 import logging
@@ -196,6 +197,7 @@ class Launch:
             log_dir=self._log_dir,
         )
         try:
+            _link_ray_logs(self._log_dir)
             self._note_cluster(cluster)
             return self._measured(cluster)
         finally:
@@ -389,6 +391,16 @@ def resume(
     book = Book(store, record)
     book.write(record)
     return Launch(request, environment, screen, log_dir, shipped, store, book).result()
+
+
+def _link_ray_logs(log_dir: Path) -> None:
+    """Put what Ray and TensorFlow say in their own processes beside our log."""
+    import ray
+
+    node = getattr(ray._private.worker, "_global_node", None)
+    if node is not None:
+        with contextlib.suppress(OSError):  # a name that is taken, or no links here
+            (log_dir / "ray-session").symlink_to(node.get_logs_dir_path())
 
 
 def _import_ahead() -> None:
