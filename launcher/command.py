@@ -26,7 +26,7 @@ from launcher.errors import (
 from launcher.log import new_log_folder, set_up_logging
 
 if TYPE_CHECKING:
-    from launcher.run import Result
+    from launcher.launch import Result
     from launcher.runs import RunIndex
     from launcher.screen import TerminalScreen
 

@@ -7,8 +7,9 @@ import pytest
 
 from launcher.config import Environment, Request
 from launcher.errors import BudgetTooSmallError, ClusterError, RecordError, UsageError
+from launcher.launch import Launch
 from launcher.record import HEARTBEAT_TIMEOUT_S, RunRecord
-from launcher.run import Launch, resume, run
+from launcher.run import resume, run
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
 from launcher.stored import CODE_FILE, Shipped
