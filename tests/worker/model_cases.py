@@ -303,3 +303,17 @@ def statistical(keras):
         history = coarse.fit(x, y, epochs=4, batch_size=32, verbose=0)
         results.setdefault("bfloat16", []).append(history.history["loss"][-1])
     return results
+
+
+def fit_loss_scaled(keras):
+    x, y = data(120)
+    optimizer = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam(0.01, clipnorm=0.1))
+    model = compiled(mlp(keras), optimizer)
+    results = {"scaled": curve(model.fit(x, y, epochs=EPOCHS, batch_size=32, verbose=0))}
+    if keras.__name__ == "keras":
+        keras.utils.set_random_seed(6)
+        accumulating = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+        model = compiled(mlp(keras), accumulating)
+        history = model.fit(x, y, epochs=EPOCHS, batch_size=32, verbose=0)
+        results["accumulated"] = curve(history, weights=model.get_weights()[0].ravel())
+    return results
