@@ -32,8 +32,7 @@ class Keeper:
         self._order = ORDER_NONE
         self._arrived = threading.Condition()
         self._writing = threading.Lock()
-        self._n_checkpoints = 0
-        self._kept: list[str] = []
+        self._kept = sorted(f"checkpoints/{name}" for name in self._folder.list("checkpoints"))
         self._is_failing = False
 
     def tell(self, events: list[Event]) -> int:
@@ -61,7 +60,6 @@ class Keeper:
         """Write a checkpoint, then tell the driver; keep the last few."""
         started_s = time.monotonic()
         with self._writing:
-            self._n_checkpoints += 1
             path = f"checkpoints/{time.time_ns():020d}.npz"
             self._write(path, data)
             self._kept.append(path)

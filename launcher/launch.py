@@ -216,6 +216,12 @@ class Launch:
             cluster = refresh(cluster)
         self._metrics = ended.metrics or self._metrics
         self._keep_files(ended)
+        if isinstance(ended.error, TrainingFailedError):
+            name = self._book.record.run
+            raise TrainingFailedError(
+                f"{ended.error} It was tried {MAX_ATTEMPTS} times. Go on from the last checkpoint "
+                f"with: launch resume {name}"
+            )
         if ended.error is not None:
             raise ended.error
         return ended.end

@@ -121,7 +121,9 @@ def work_left(workload: Workload, position: dict[str, Any]) -> Work:
     """
     fit = workload.fits[0]
     total = fit.steps * fit.epochs
-    done = int(position.get("epoch", 0)) * fit.steps + int(position.get("step", 0))
+    done = int(position.get("total_steps", 0))
+    if position.get("fit", 0):
+        done = int(position["epoch"]) * fit.steps + int(position["step"])
     left = max(1, total - done)
     return Work(
         steps=left,

@@ -216,10 +216,7 @@ class Supervisor:
             return self._stopping
         cause = self._training.error
         text = f"{type(cause).__name__}: {_first_line(cause)}" if cause else "no reason given"
-        self._error = TrainingFailedError(
-            f"The workers ended before the script did ({text}). Go on from the last checkpoint "
-            f"with: launch resume {self._book.record.run}"
-        )
+        self._error = TrainingFailedError(f"The workers ended before the script did ({text}).")
         return "failed"
 
     def _ended(self, end: End) -> Ended:

@@ -60,7 +60,8 @@ class StepParts:
     """A step's time by cause, in seconds, and what it rests on.
 
     `sharing` is the largest number of workers on one node; `cpu_ratio` the CPUs at which the
-    pace-setting node was measured over those its worker holds.
+    pace-setting node was measured over those its worker holds; `doubt_s` how much less the
+    latency is if links of much jitter were only measured badly.
     """
 
     compute_s: float
@@ -72,6 +73,7 @@ class StepParts:
     cpu_ratio: float = 1.0
     assumed_speed: bool = False
     assumed_links: bool = False
+    doubt_s: float = 0.0
 
     @property
     def exchange_s(self) -> float:
@@ -200,9 +202,9 @@ def _with_exchange(
 ) -> StepParts:
     src = np.array([links.index[node] for node in plan.nodes])
     dst = np.roll(src, -1)
-    latency_s, transfer_s = ring_parts(
-        links.one_way_s[src, dst], links.s_per_byte[src, dst], workload.payload_bytes
-    )
+    one_way_s, s_per_byte = links.one_way_s[src, dst], links.s_per_byte[src, dst]
+    latency_s, transfer_s = ring_parts(one_way_s, s_per_byte, workload.payload_bytes)
+    sure_s, _ = ring_parts(one_way_s * (1.0 - links.doubt[src, dst]), s_per_byte, 0.0)
     return StepParts(
         parts.compute_s,
         float(latency_s),
@@ -213,6 +215,7 @@ def _with_exchange(
         parts.cpu_ratio,
         parts.assumed_speed,
         bool((~links.known[src, dst] & (src != dst)).any()),
+        float(latency_s - sure_s),
     )
 
 

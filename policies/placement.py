@@ -69,7 +69,9 @@ def site_of(pool: Pool, links: Links, workload: Workload, global_batch: int) -> 
     at = np.array([links.index[node.id] for node in pool.nodes])
     cut = np.ix_(at, at)
     index = {node.id: i for i, node in enumerate(pool.nodes)}
-    inner = Links(index, links.one_way_s[cut], links.s_per_byte[cut], links.known[cut])
+    inner = Links(
+        index, links.one_way_s[cut], links.s_per_byte[cut], links.known[cut], links.doubt[cut]
+    )
     price = np.array([node.price_usd_per_h for node in pool.nodes])
     cpus = np.array([node.cpus for node in pool.nodes])
     first: dict[tuple[str, float], int] = {}

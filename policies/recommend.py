@@ -123,19 +123,34 @@ def _refusal(likeliest: Forecast, by_n: dict[int, Forecast], situation: Situatio
     limits, needs = situation.limits, f"about {duration(likeliest.time.mean)}"
     if likeliest.usd_per_h > 0:
         needs += f" and {dollars(likeliest.cost_usd)}"
-    left, options = [], []
+    options = []
     if limits.budget_usd is not None:
-        left.append(dollars(max(limits.budget_usd - situation.spent_usd, 0.0)))
         options.append("--budget")
     if limits.deadline_s is not None:
-        left.append(duration(max(limits.deadline_s - situation.spent_s, 0.0)))
         options.append("--deadline")
     problem = (
         f"Even the likeliest plan, {workers(likeliest.plan.n_workers)}, needs {needs}; "
-        f"only {' and '.join(left)} {'is' if len(left) == 1 else 'are'} left."
+        f"{_what_is_left(situation)}."
     )
     remedy = f"Raise {' or '.join(options)}, or train fewer epochs."
     return NoPlanError(problem, remedy, cheapest.candidate)
+
+
+def _what_is_left(situation: Situation) -> str:
+    """ "only $0.01 is left", or that money or time is spent before training began."""
+    limits = situation.limits
+    left, gone = [], []
+    if limits.budget_usd is not None:
+        spent = f"{dollars(situation.spent_usd)} of the {dollars(limits.budget_usd)}"
+        left_usd = limits.budget_usd - situation.spent_usd
+        (left if left_usd > 0 else gone).append(dollars(left_usd) if left_usd > 0 else spent)
+    if limits.deadline_s is not None:
+        spent = f"{duration(situation.spent_s)} of the {duration(limits.deadline_s)}"
+        left_s = limits.deadline_s - situation.spent_s
+        (left if left_s > 0 else gone).append(duration(left_s) if left_s > 0 else spent)
+    if gone:
+        return f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} spent already"
+    return f"only {' and '.join(left)} {'is' if len(left) == 1 else 'are'} left"
 
 
 def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...]:

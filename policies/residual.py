@@ -1,21 +1,21 @@
 """The learned part: Bayesian regression of log(observed / prior) on what a step consists of."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from sklearn.linear_model import BayesianRidge
 
 from policies.cost_model import StepParts, startup_s, step_parts
 from policies.links import Floats, links_between
+from policies.robust import Posterior, before_any_row, robust_fit
 from policies.schema import Experience, Node, Situation
 
 # How far the prior may be off, as standard deviations of log(observed / prior).
 # Measured c0 and c1 at that n: two profiled batch sizes, noise of minutes.
-COMPUTE: Final = 0.055
-OWN_COMPUTE: Final = 0.03
+COMPUTE: Final = 0.04
+OWN_COMPUTE: Final = 0.02
 # c1 at another number of CPUs, per factor e; workers that share a node; a kind not profiled.
 CPU_SCALING: Final = 0.2
 SHARING: Final = 0.15
@@ -29,8 +29,14 @@ TRANSFER: Final = 0.12
 SOFTWARE: Final = 0.20
 RING_LENGTH: Final = 0.08
 ASSUMED_LINKS: Final = 0.7
-# From run to run of the very same plan.
-NOISE: Final = 0.04
+DOUBTED_LINKS: Final = 0.7
+# What holds for one plan alone (this n, these links) and tells nothing of another.
+PLAN_COMPUTE: Final = 0.02
+PLAN_EXCHANGE: Final = 0.12
+# From run to run of the very same plan, on machines that others use too; the exchange waits for
+# the slowest of several machines and adds to it.
+NOISE: Final = 0.09
+NOISE_EXCHANGE: Final = 0.06
 
 STARTUP: Final = 0.2
 STARTUP_NOISE: Final = 0.12
@@ -38,8 +44,6 @@ STARTUP_NOISE: Final = 0.12
 # Rows of another script count this much of an own row; a segment of few steps counts less.
 OTHER_WEIGHT: Final = 0.5
 FEW_STEPS: Final = 20
-# Pseudo-observations behind the two variances, so that a few rows cannot move them far.
-HYPER_WEIGHT: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +55,43 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """Plans of one script that are alike: the same n, and times alike to half an octave."""
+
+    script: str
+    n_workers: int
+    half_octaves: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Residual:
-    """Posterior of the regression: weights `(d,)`, their covariance `(d, d)`, noise variance.
+    """Posterior of the regression, for plans of `script`.
 
     Features are scaled so that every weight is a standard normal before any experience.
+    `column_by_setting` says where the posterior holds what belongs to one setting alone.
     """
 
-    weights: Floats
-    covariance: Floats
-    noise_variance: float
+    script: str
+    posterior: Posterior
+    column_by_setting: Mapping[Setting, int]
     startup: Correction
     n_rows: int
 
     def step(self, parts: StepParts) -> Correction:
         """What experience says of a step with these parts."""
-        x = features(parts, own=True)
-        variance = float(x @ self.covariance @ x) + self.noise_variance + _assumed_variance(parts)
-        return Correction(float(x @ self.weights), math.sqrt(variance))
+        x = np.zeros(len(self.posterior.weights))
+        shared = features(parts, own=True)
+        x[: len(shared)] = shared
+        column = self.column_by_setting.get(setting_of(self.script, parts))
+        unseen = _plan_std(parts) ** 2
+        if column is not None:
+            x[column], unseen = _plan_std(parts), 0.0
+        variance = self.posterior.variance(x) + unseen + _never_learned(parts)
+        return Correction(self.posterior.mean(x), math.sqrt(variance))
 
 
 def features(parts: StepParts, *, own: bool) -> Floats:
-    """Features of log(observed / prior), shape `(11,)`.
+    """Features of log(observed / prior) that all plans share, shape `(11,)`.
 
     To first order, log(observed / prior) = Σ fraction of the step · log error of that part.
     So each feature is a part's fraction of the prior step (a number without a unit), times a
@@ -98,28 +118,47 @@ def features(parts: StepParts, *, own: bool) -> Floats:
     )
 
 
-def _assumed_variance(parts: StepParts) -> float:
-    """What no experience of other nodes or links can narrow."""
+def setting_of(script: str, parts: StepParts) -> Setting:
+    """The setting of a step with these parts."""
+    times_s = (parts.compute_s, parts.latency_s, parts.transfer_s)
+    half_octaves = tuple(round(2.0 * math.log2(max(t, 1e-6))) for t in times_s)
+    return Setting(script, parts.n_workers, half_octaves)
+
+
+def _plan_std(parts: StepParts) -> float:
+    """Deviation of what belongs to one setting alone; the floor of what others tell of it."""
     total_s = max(parts.total_s, 1e-12)
-    compute = ASSUMED_SPEED * parts.compute_s / total_s if parts.assumed_speed else 0.0
-    exchange = ASSUMED_LINKS * parts.exchange_s / total_s if parts.assumed_links else 0.0
-    return compute**2 + exchange**2
+    compute, exchange = parts.compute_s / total_s, parts.exchange_s / total_s
+    return math.hypot(PLAN_COMPUTE * compute, PLAN_EXCHANGE * exchange)
+
+
+def _never_learned(parts: StepParts) -> float:
+    """Variance that no experience narrows: what was assumed or badly measured, and chance."""
+    total_s = max(parts.total_s, 1e-12)
+    exchange = parts.exchange_s / total_s
+    speed = ASSUMED_SPEED * parts.compute_s / total_s if parts.assumed_speed else 0.0
+    links = ASSUMED_LINKS * exchange if parts.assumed_links else 0.0
+    doubt = DOUBTED_LINKS * parts.doubt_s / total_s
+    return speed**2 + links**2 + doubt**2 + (NOISE_EXCHANGE * exchange) ** 2
 
 
 def learn(situation: Situation, experience: Sequence[Experience]) -> Residual:
     """The posterior after `experience`; rows of the situation's own script weigh more."""
-    fingerprint = situation.workload.fingerprint
+    script = situation.workload.fingerprint
     usable = [e for e in experience if _usable(e)]
-    rows = [_row(e, fingerprint) for e in usable if e.steps > 0 and _is_time(e.step_s)]
-    startup = _learn_startup(usable, fingerprint)
+    rows = [_row(e, script) for e in usable if e.steps > 0 and _is_time(e.step_s)]
+    startup = _learn_startup(usable, script)
+    n_shared = len(features(StepParts(1.0), own=True))
     if not rows:
-        n_features = len(features(StepParts(1.0), own=True))
-        return Residual(np.zeros(n_features), np.eye(n_features), NOISE**2, startup, 0)
-    x = np.array([row.x for row in rows])
+        return Residual(script, before_any_row(n_shared, NOISE), {}, startup, 0)
+    settings = dict.fromkeys(row.setting for row in rows)
+    column_by_setting = {setting: n_shared + i for i, setting in enumerate(settings)}
+    x = np.zeros((len(rows), n_shared + len(settings)))
+    for i, row in enumerate(rows):
+        x[i, :n_shared], x[i, column_by_setting[row.setting]] = row.shared, row.plan_std
     y = np.array([row.log_ratio for row in rows])
     weight = np.array([row.weight for row in rows])
-    model = _ridge().fit(x, y, sample_weight=weight)
-    return Residual(model.coef_, model.sigma_, 1.0 / float(model.alpha_), startup, len(rows))
+    return Residual(script, robust_fit(x, y, weight, NOISE), column_by_setting, startup, len(rows))
 
 
 def _usable(e: Experience) -> bool:
@@ -133,37 +172,28 @@ def _is_time(seconds: float) -> bool:
     return math.isfinite(seconds) and seconds > 0.0
 
 
-def _ridge() -> BayesianRidge:
-    """Weights ~ N(0, 1), noise ~ N(0, NOISE²), both variances free to move a little.
-
-    Without an intercept of its own: scikit-learn would leave the intercept's uncertainty out.
-    """
-    return BayesianRidge(
-        fit_intercept=False,
-        alpha_1=HYPER_WEIGHT,
-        alpha_2=HYPER_WEIGHT * NOISE**2,
-        lambda_1=HYPER_WEIGHT,
-        lambda_2=HYPER_WEIGHT,
-        alpha_init=1.0 / NOISE**2,
-        lambda_init=1.0,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Row:
-    x: Floats
+    setting: Setting
+    shared: Floats
+    plan_std: float
     log_ratio: float
     weight: float
 
 
-def _row(e: Experience, fingerprint: str) -> _Row:
+def _row(e: Experience, script: str) -> _Row:
     nodes = _held_nodes(e)
     links = links_between(nodes, e.network)
     parts = step_parts(e.plan, nodes, links, e.workload, e.global_batch)
-    own = e.workload.fingerprint == fingerprint
-    trust = 1.0 / (1.0 + _assumed_variance(parts) / NOISE**2)
-    weight = (1.0 if own else OTHER_WEIGHT) * e.steps / (e.steps + FEW_STEPS) * trust
-    return _Row(features(parts, own=own), math.log(e.step_s / parts.total_s), weight)
+    own = e.workload.fingerprint == script
+    trust = 1.0 / (1.0 + _never_learned(parts) / NOISE**2)
+    return _Row(
+        setting_of(e.workload.fingerprint, parts),
+        features(parts, own=own),
+        _plan_std(parts),
+        math.log(e.step_s / parts.total_s),
+        (1.0 if own else OTHER_WEIGHT) * e.steps / (e.steps + FEW_STEPS) * trust,
+    )
 
 
 def _held_nodes(e: Experience) -> tuple[Node, ...]:
@@ -171,14 +201,15 @@ def _held_nodes(e: Experience) -> tuple[Node, ...]:
     return tuple(node for node in e.nodes if node.id in held)
 
 
-def _learn_startup(experience: Sequence[Experience], fingerprint: str) -> Correction:
-    """Normal posterior of log(observed / prior start-up) under a known noise."""
-    precision, total = 1.0 / STARTUP**2, 0.0
-    for e in experience:
-        if e.startup_s is None or not _is_time(e.startup_s):
-            continue
-        own = e.workload.fingerprint == fingerprint
-        weight = (1.0 if own else OTHER_WEIGHT) / STARTUP_NOISE**2
-        precision += weight
-        total += weight * math.log(e.startup_s / startup_s(e.plan, e.nodes, e.workload))
-    return Correction(total / precision, math.sqrt(1.0 / precision + STARTUP_NOISE**2))
+def _learn_startup(experience: Sequence[Experience], script: str) -> Correction:
+    """One factor on the prior's start-up, learned in the same way."""
+    timed = [e for e in experience if e.startup_s is not None and _is_time(e.startup_s)]
+    x = np.array([STARTUP])
+    posterior = before_any_row(1, STARTUP_NOISE)
+    if timed:
+        y = [math.log((e.startup_s or 1.0) / startup_s(e.plan, e.nodes, e.workload)) for e in timed]
+        weight = [1.0 if e.workload.fingerprint == script else OTHER_WEIGHT for e in timed]
+        posterior = robust_fit(
+            np.tile(x, (len(timed), 1)), np.array(y), np.array(weight), STARTUP_NOISE
+        )
+    return Correction(posterior.mean(x), math.sqrt(posterior.variance(x)))

@@ -163,14 +163,21 @@ def test_at_the_start_all_of_the_work_is_left() -> None:
 
 
 def test_what_was_trained_is_not_left() -> None:
-    work = work_left(a_workload(), {"fit": 0, "epoch": 4, "step": 780})
+    trained = 4 * 1560 + 780
+    work = work_left(a_workload(), {"fit": 0, "epoch": 4, "step": 780, "total_steps": trained})
+    assert (work.steps, work.epochs) == (15_600 - trained, 5.5)
+
+
+def test_of_a_later_fit_its_own_epochs_count() -> None:
+    work = work_left(a_workload(), {"fit": 1, "epoch": 4, "step": 780, "total_steps": 99_999})
     assert (work.steps, work.epochs) == (15_600 - 4 * 1560 - 780, 5.5)
 
 
 @given(st.integers(0, 20), st.integers(0, 3000))
 def test_something_is_always_left_and_never_more_than_all(epoch: int, step: int) -> None:
     all_steps = work_left(a_workload(), {}).steps
-    left = work_left(a_workload(), {"fit": 0, "epoch": epoch, "step": step})
+    reached = {"fit": 0, "epoch": epoch, "step": step, "total_steps": 1560 * epoch + step}
+    left = work_left(a_workload(), reached)
     assert 1 <= left.steps <= all_steps
 
 

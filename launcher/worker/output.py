@@ -1,12 +1,17 @@
 """Carry what the script prints to the driver, exactly as it prints it."""
 
+import array
 import codecs
 import contextlib
+import fcntl
 import io
 import os
 import re
+import select
 import sys
+import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 Emit = Callable[[str, str], None]
@@ -18,6 +23,7 @@ NOISE = re.compile(
     r"|[IWEF]0000 00:00:"
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
 )
+SETTLE_S = 0.2  # longest wait for one stream before the other goes on
 LONGEST_PREFIX = 120  # characters after which a partial line is known not to be noise
 
 
@@ -64,62 +70,99 @@ class _Bytes(io.RawIOBase):
 def captured_output(emit: Emit) -> Iterator[None]:
     """Send all that this process and its subprocesses print to `emit(stream, text)`.
 
-    The log lines of TensorFlow's C++ side on descriptor 2 stay in the process's own log.
+    What Python itself prints on the two streams keeps its order. The log lines of TensorFlow's
+    C++ side on descriptor 2 stay in the process's own log.
     """
     saved_stdout, saved_stderr = sys.stdout, sys.stderr
     sys.stdout.flush()
-    with _piped(1, lambda text: emit("stdout", text)):
-        noise = _NoiseFilter(lambda text: emit("stderr", text))
-        with _piped(2, noise.feed, noise):
-            sys.stdout = io.TextIOWrapper(
-                os.fdopen(os.dup(1), "wb", buffering=0),
-                encoding="utf-8",
-                errors="replace",
-                write_through=True,
-            )
-            sys.stderr = _Stderr(emit)
-            try:
-                yield
-            finally:
-                with contextlib.suppress(ValueError, OSError):  # the script may have closed it
-                    sys.stdout.flush()
-                    sys.stdout.close()
-                sys.stdout, sys.stderr = saved_stdout, saved_stderr
+    noise = _NoiseFilter(lambda text: emit("stderr", text))
+    with (
+        _Pipe(1, lambda text: emit("stdout", text)) as out,
+        _Pipe(2, noise.feed) as errors,
+    ):
+        noise.log_descriptor = errors.saved
+        sys.stdout = io.TextIOWrapper(
+            os.fdopen(os.dup(1), "wb", buffering=0),
+            encoding="utf-8",
+            errors="replace",
+            write_through=True,
+        )
 
+        def emit_in_order(stream: str, text: str) -> None:
+            out.settle()
+            emit(stream, text)
 
-@contextlib.contextmanager
-def _piped(
-    descriptor: int, take: Callable[[str], None], noise: "_NoiseFilter | None" = None
-) -> Iterator[None]:
-    """Replace a descriptor by a pipe whose text goes to `take`."""
-    reader, writer = os.pipe()
-    saved = os.dup(descriptor)
-    os.dup2(writer, descriptor)
-    os.close(writer)
-    if noise is not None:
-        noise.log_descriptor = saved
-    pump = threading.Thread(target=_pump, args=(reader, take), daemon=True)
-    pump.start()
-    try:
-        yield
-    finally:
-        os.dup2(saved, descriptor)
-        pump.join(timeout=2.0)  # a subprocess left behind may hold the pipe open
-        if noise is not None:
+        sys.stderr = _Stderr(emit_in_order)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError, OSError):  # the script may have closed it
+                sys.stdout.flush()
+                sys.stdout.close()
+            sys.stdout, sys.stderr = saved_stdout, saved_stderr
+            errors.close()
             noise.finish()
-        os.close(saved)
 
 
-def _pump(reader: int, take: Callable[[str], None]) -> None:
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    with os.fdopen(reader, "rb", buffering=0) as source:
+class _Pipe:
+    """A descriptor replaced by a pipe, whose text a thread hands to `take`.
+
+    Attributes:
+        saved: where the descriptor pointed before.
+    """
+
+    def __init__(self, descriptor: int, take: Callable[[str], None]) -> None:
+        self._descriptor, self._take = descriptor, take
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._reading = threading.Lock()
+        self._is_closed = False
+
+    def __enter__(self) -> "_Pipe":
+        self._reader, writer = os.pipe()
+        self.saved = os.dup(self._descriptor)
+        os.dup2(writer, self._descriptor)
+        os.close(writer)
+        self._thread = threading.Thread(target=self._pump, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+        os.close(self.saved)
+
+    def close(self) -> None:
+        """Put the descriptor back and take what is left in the pipe."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.dup2(self.saved, self._descriptor)
+            self._thread.join(timeout=2.0)  # a subprocess left behind may hold the pipe open
+
+    def settle(self) -> None:
+        """Wait until everything written so far has been taken (or for `SETTLE_S`)."""
+        give_up_s = time.monotonic() + SETTLE_S
+        while time.monotonic() < give_up_s:
+            with self._reading:
+                if not self._waiting_bytes():
+                    return
+            time.sleep(0.0005)
+
+    def _waiting_bytes(self) -> int:
+        count = array.array("i", [0])
+        with contextlib.suppress(OSError):  # closed meanwhile
+            fcntl.ioctl(self._reader, termios.FIONREAD, count)
+        return count[0]
+
+    def _pump(self) -> None:
         is_open = True
         while is_open:
-            chunk = source.read(65536)
-            is_open = bool(chunk)
-            text = decoder.decode(chunk, final=not is_open)
-            if text:
-                take(text)
+            select.select([self._reader], [], [])
+            with self._reading:
+                chunk = os.read(self._reader, 65536)
+                is_open = bool(chunk)
+                text = self._decoder.decode(chunk, final=not is_open)
+                if text:
+                    self._take(text)
+        os.close(self._reader)
 
 
 class _NoiseFilter:

@@ -1,8 +1,17 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from policies.links import BETWEEN_SITES, LOOPBACK, ONE_SITE, RETRANSMIT_S, links_between
+from policies.links import (
+    BETWEEN_SITES,
+    JITTER_PER_HOP,
+    LOOPBACK,
+    ONE_SITE,
+    RETRANSMIT_S,
+    links_between,
+)
 from policies.schema import Link, Network
 from tests.policies.cases import network, node
 
@@ -53,7 +62,36 @@ def test_of_two_paths_the_one_with_more_bandwidth_counts():
 def test_loss_and_jitter_lengthen_a_link():
     link = Link("a", "b", "direct", 0.010, 0.002, 0.01, 1e8)
     links = links_between([node("a"), node("b")], Network((link,), "t", 1.0))
-    assert links.one_way_s[0, 1] == pytest.approx(0.006 + 0.01 * RETRANSMIT_S)
+    counted_s = 0.010 * 0.002 / 0.012
+    assert links.one_way_s[0, 1] == pytest.approx(
+        0.005 + JITTER_PER_HOP * counted_s + 0.01 * RETRANSMIT_S
+    )
+
+
+def test_a_jitter_longer_than_the_rtt_lengthens_a_link_little_but_puts_it_in_doubt():
+    steady = Link("a", "b", "direct", 0.020, 0.0002, 0.0, 1e8)
+    shaken = Link("a", "c", "direct", 0.032, 0.072, 0.0, 1e8)
+    mute = Link("b", "c", "direct", None, 0.1, 0.0, 1e8)
+    links = links_between(
+        [node(x) for x in "abc"], Network((steady, shaken, mute), "2026-11-01", 1.0)
+    )
+    assert links.doubt[0, 1] < 0.02
+    assert 0.5 < links.doubt[0, 2] < 1.0
+    assert links.doubt[1, 2] == 0.0
+    assert 0.016 < links.one_way_s[0, 2] < 0.016 + JITTER_PER_HOP * 0.032
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 0.5), st.floats(0.0, 0.5))
+@settings(max_examples=50, deadline=None)
+def test_more_rtt_or_more_jitter_is_never_faster(rtt_s, jitter_s, more_rtt_s, more_jitter_s):
+    def one_way_s(rtt_s, jitter_s):
+        link = Link("a", "b", "direct", rtt_s, jitter_s, 0.0, 1e8)
+        found = links_between([node("a"), node("b")], Network((link,), "2026-11-01", 1.0))
+        return found.one_way_s[0, 1]
+
+    shorter = one_way_s(rtt_s, jitter_s)
+    assert one_way_s(rtt_s + more_rtt_s, jitter_s) >= shorter * (1 - 1e-9)
+    assert one_way_s(rtt_s, jitter_s + more_jitter_s) >= shorter * (1 - 1e-9)
 
 
 def test_links_of_nodes_that_left_are_ignored():

@@ -123,6 +123,18 @@ def test_money_and_time_already_spent_count():
         recommend(replace(lab(deadline_s=3000.0), spent_s=2900.0), (), 0)
 
 
+def test_a_refusal_says_when_the_limit_is_already_spent():
+    poor = replace(lab(budget_usd=0.0005), spent_usd=0.0009)
+    with pytest.raises(NoPlanError, match=r"\$0.0009 of the \$0.0005 is spent already"):
+        recommend(poor, (), 0)
+    late = replace(lab(deadline_s=60.0), spent_s=90.0)
+    with pytest.raises(NoPlanError, match=r"90 s of the 60 s is spent already"):
+        recommend(late, (), 0)
+    both = replace(lab(deadline_s=60.0, budget_usd=0.5), spent_s=90.0, spent_usd=0.6)
+    with pytest.raises(NoPlanError, match=r"\$0.60 of the \$0.50 and 90 s of the 60 s are spent"):
+        recommend(both, (), 0)
+
+
 def test_the_cheapest_plan_within_the_deadline():
     assert n_of(lab(objective="cost")) == 1
     assert n_of(lab(objective="cost", deadline_s=1700.0)) == 2

@@ -1,14 +1,13 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from policies.cost_model import step_time_s
 from policies.forecast import forecast
 from policies.links import links_between
 from policies.residual import features, learn
-from tests.policies.cases import experience, lab, network, node, plan_on, situation, workload
+from tests.policies.cases import experience, network, node, plan_on, situation, workload
 
 ABCD = situation([node(x) for x in "abcd"], network("abcd", 0.005))
 
@@ -29,8 +28,8 @@ def test_without_experience_the_prior_stands():
 
 def test_one_measured_worker_is_tight_and_more_workers_are_wider():
     one, four = predicted(ABCD, "a").interval(), predicted(ABCD, "abcd")
-    assert one.high / one.mean - 1 < 0.15
-    assert 1 - one.low / one.mean < 0.15
+    assert 0.12 < one.high / one.mean - 1 < 0.18
+    assert 0.12 < 1 - one.low / one.mean < 0.18
     assert width(four) > width(predicted(ABCD, "a"))
     near = situation(ABCD.nodes, network("abcd", 0.0002), load=workload(payload=100_000))
     assert 1.3 < width(predicted(near, "ab")) < 1.25 / 0.75
@@ -109,42 +108,3 @@ def test_features_are_fractions_of_the_step():
         software_s=10 * parts.software_s,
     )
     assert features(parts, own=True) == pytest.approx(features(longer, own=True))
-
-
-def truth_s(case, names, rng_factors):
-    """A world whose compute, latency and software differ from the prior by fixed factors."""
-    links = links_between(case.nodes, case.network)
-    parts = forecast(plan_on(names, 0.45), case, links, learn(case, [])).parts
-    compute, latency, transfer, software = rng_factors
-    return (
-        compute * parts.compute_s
-        + latency * parts.latency_s
-        + transfer * parts.transfer_s
-        + software * parts.software_s
-    )
-
-
-def test_error_shrinks_with_experience_and_intervals_hold_what_they_promise():
-    rng = np.random.default_rng(3)
-    error: dict[int, list[float]] = {0: [], 8: []}
-    inside: dict[int, list[bool]] = {0: [], 8: []}
-    for _ in range(25):
-        factors = np.exp(rng.normal(0.0, [0.07, 0.25, 0.25, 0.3]))
-        seen = []
-        for i in range(8):
-            case = lab(rtt_s=float(rng.choice([0.0005, 0.005, 0.02])))
-            names = "abcd"[: int(rng.integers(1, 5))]
-            noisy_s = truth_s(case, names, factors) * math.exp(rng.normal(0.0, 0.03))
-            seen.append(experience(case, names, noisy_s, run=f"run-{i}"))
-        for n_seen in (0, 8):
-            for rtt_s in (0.002, 0.03):
-                case = lab(rtt_s=rtt_s)
-                links = links_between(case.nodes, case.network)
-                learned = learn(case, seen[:n_seen])
-                step = forecast(plan_on("abc", 0.45), case, links, learned).step
-                real_s = truth_s(case, "abc", factors)
-                error[n_seen].append(abs(math.log(real_s) - step.mu))
-                inside[n_seen].append(step.interval().low <= real_s <= step.interval().high)
-    assert np.mean(error[8]) < 0.6 * np.mean(error[0])
-    assert np.mean(inside[0]) > 0.75
-    assert np.mean(inside[8]) > 0.8

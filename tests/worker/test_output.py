@@ -190,3 +190,11 @@ def test_a_stream_that_was_replaced_by_the_script_is_left_to_it() -> None:
         print("mine")
         sys.stdout = shown
     assert (own.getvalue(), found.out) == ("mine\n", "")
+
+
+def test_the_two_streams_keep_their_order() -> None:
+    with heard() as found:
+        for number in range(200):
+            print(number, file=sys.stdout if number % 2 else sys.stderr)
+    shown = "".join(text for _, text in found.pieces)
+    assert shown.split() == [str(number) for number in range(200)]
