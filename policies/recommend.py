@@ -137,9 +137,10 @@ def _refusal(likeliest: Forecast, by_n: dict[int, Forecast], situation: Situatio
 
 
 def _what_is_left(situation: Situation) -> str:
-    """ "only $0.01 is left", or that money or time is spent before training began."""
+    """What is left of budget and deadline, or that either is spent before training began."""
     limits = situation.limits
-    left, gone = [], []
+    left: list[str] = []
+    gone: list[str] = []
     if limits.budget_usd is not None:
         spent = f"{dollars(situation.spent_usd)} of the {dollars(limits.budget_usd)}"
         left_usd = limits.budget_usd - situation.spent_usd
