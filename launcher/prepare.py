@@ -5,7 +5,6 @@ import logging
 import platform
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from launcher.errors import UsageError
 from launcher.preflight import Script, check_script
 from launcher.probe import probe
 from launcher.profiler import Holding, ProfileCache, fingerprint, profile
+from launcher.side_by_side import side_by_side
 from launcher.stored import Shipped
 from launcher.worker.job import Job
 from policies.candidates import pools
@@ -146,10 +146,13 @@ def measure(
     if any(cache.load(each) is None for each in fingerprints):
         meter.hold([each.node for each in held])
         stage("profiling: running the script up to its first steps")
-    with ThreadPoolExecutor(1) as pool:
-        network = pool.submit(_probe, cluster, environment)
-        workload, remembered = profile(job, held, fingerprints, cache)
-        return Measured(network.result(), workload, remembered)
+    network, (workload, remembered) = side_by_side(
+        [
+            lambda: _probe(cluster, environment),
+            lambda: profile(job, held, fingerprints, cache),
+        ]
+    )
+    return Measured(network, workload, remembered)
 
 
 def _probe(cluster: Cluster, environment: Environment) -> Network:

@@ -4,12 +4,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from launcher.errors import ClusterError, ScriptError, ScriptFailedError
+from launcher.side_by_side import side_by_side
 from launcher.trainer import worker_environment
 from launcher.worker.job import Job
 from launcher.worker.measurement import Measurement, Refusal
@@ -89,11 +90,10 @@ def profile(
     found = [cache.load(each) for each in fingerprints]
     missing = [index for index, measurement in enumerate(found) if measurement is None]
     if missing:
-        with ThreadPoolExecutor(len(missing)) as pool:
-            measured = pool.map(lambda index: _measure(job, holdings[index]), missing)
-            for index, measurement in zip(missing, measured, strict=True):
-                found[index] = measurement
-                cache.save(fingerprints[index], measurement)
+        measured = side_by_side([partial(_measure, job, holdings[index]) for index in missing])
+        for index, measurement in zip(missing, measured, strict=True):
+            found[index] = measurement
+            cache.save(fingerprints[index], measurement)
     measurements = [measurement for measurement in found if measurement is not None]
     workload = workload_of(measurements, holdings, fingerprints[0], job.frameworks)
     return workload, not missing

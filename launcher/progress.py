@@ -88,6 +88,7 @@ class Progress:
         self._clock, self._width = clock, width
         self._lock = threading.RLock()
         self._line = ""  # what the live line should show
+        self._stage: tuple[str, float] | None = None  # the stage it shows, and since when
         self._is_drawn = False
         self._is_mid_line = False  # the script's output stands in the middle of a line
         self._drawn_at_s = float("-inf")
@@ -98,10 +99,20 @@ class Progress:
         with self._lock:
             self._line = ""
             if self._live:
+                self._stage = (text, self._clock())
                 self._line = f"{text} …"
                 self._draw(force=True)
             else:
                 self._write_ours(f"launch: {text}\n")
+
+    def tick(self) -> None:
+        """Show how long the stage has been going on; called about once a second."""
+        with self._lock:
+            if self._stage is None or not self._live:
+                return
+            text, since_s = self._stage
+            self._line = f"{text} … {self._clock() - since_s:.0f} s"
+            self._draw(force=False)
 
     def line(self, text: str) -> None:
         """Write a line of ours that stays, above the live line."""
@@ -129,6 +140,7 @@ class Progress:
     def training(self, status: Status) -> None:
         """Show where training stands: redrawn in place, or a plain line now and then."""
         with self._lock:
+            self._stage = None
             if self._live:
                 self._line = training_line(status, self._width() - 1)
                 self._draw(force=status.epoch_ended)
@@ -144,7 +156,7 @@ class Progress:
         """Take the live line away, until there is something new to show."""
         with self._lock:
             self._erase()
-            self._line = ""
+            self._line, self._stage = "", None
             if self._is_mid_line and self._shared:
                 self._write_ours("\n")
             self._is_mid_line = False

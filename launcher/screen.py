@@ -1,6 +1,8 @@
 """What a person sees of a run: stages, the decision, the script's output, the outcome."""
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
@@ -129,4 +131,12 @@ def make_screen(
         clock=clock,
         width=lambda: errors.width,
     )
+    if terminal.stderr_is_tty:
+        threading.Thread(target=_tick, args=(progress,), daemon=True).start()
     return TerminalScreen(progress, console, sys.stdin)
+
+
+def _tick(progress: Progress) -> None:
+    while True:
+        time.sleep(1.0)
+        progress.tick()

@@ -177,3 +177,15 @@ def test_a_reader_that_went_away_does_not_end_the_training() -> None:
         Closed(), io.StringIO(), live=False, shared=False, clock=FakeClock(), width=lambda: 80
     )
     progress.output("lost\n")
+
+
+def test_a_long_stage_shows_how_long_it_takes() -> None:
+    screen = Screen()
+    screen.progress.stage("profiling")
+    screen.clock.now_s += 12.0
+    screen.progress.tick()
+    assert screen.shown()[-1] == "profiling … 12 s"
+    screen.clock.now_s += 1.0
+    screen.progress.training(AStatus())
+    screen.progress.tick()
+    assert screen.shown()[-1].startswith("epoch 3/10")

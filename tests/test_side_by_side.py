@@ -1,0 +1,37 @@
+import threading
+import time
+
+import pytest
+
+from launcher.side_by_side import side_by_side
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    first_may_end = threading.Event()
+
+    def first() -> str:
+        assert first_may_end.wait(5.0)
+        return "first"
+
+    def second() -> str:
+        first_may_end.set()
+        return "second"
+
+    assert side_by_side([first, second]) == ["first", "second"]
+
+
+def test_an_error_is_raised_while_others_still_run() -> None:
+    never = threading.Event()
+
+    def fail() -> None:
+        raise ValueError("this one")
+
+    began_s = time.monotonic()
+    with pytest.raises(ValueError, match="this one"):
+        side_by_side([lambda: never.wait(30.0), fail])
+    assert time.monotonic() - began_s < 10.0
+    never.set()
+
+
+def test_nothing_to_do_gives_nothing() -> None:
+    assert side_by_side([]) == []
