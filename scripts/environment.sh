@@ -27,7 +27,7 @@ make_environment() {
     base=$(find_python) || return 1
     echo "setting up .venv (once; about two minutes)" >&2
     [ -x "$python" ] || "$base" -m venv "$root/.venv" || return 1
-    "$python" -m pip install --quiet --disable-pip-version-check \
+    "$python" -m pip install -qq --disable-pip-version-check \
         --constraint "$root/constraints.txt" --editable "$root[dev]" >&2 || return 1
     echo "compiling byte-code" >&2
     "$python" -m compileall -q -j 0 "$root/.venv/lib" >/dev/null 2>&1 || true
