@@ -217,10 +217,9 @@ def test_a_group_of_errors_shows_no_frames_of_the_launcher(folder: Folder) -> No
 def test_frames_of_the_launcher_between_the_scripts_own_are_left_out(folder: Folder) -> None:
     folder.write(
         "train.py",
-        "from launcher.worker.output import _pump\n"
+        "from launcher.worker.output import _NoiseFilter\n"
         "def emit(*args):\n    raise ValueError('own')\n"
-        "import os\nreader, writer = os.pipe()\nos.write(writer, b'x'); os.close(writer)\n"
-        "_pump(reader, emit)\n",
+        "_NoiseFilter(emit).feed('x\\n')\n",
     )
     text = folder.error()
     assert "launcher/worker" not in text
