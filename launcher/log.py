@@ -43,22 +43,26 @@ def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
     file = logging.FileHandler(path, encoding="utf-8", delay=True)
     file.setFormatter(logging.Formatter(_FORMAT))
     root = logging.getLogger()
-    for handler in [*root.handlers]:
-        root.removeHandler(handler)
-        handler.close()
+    _drop_handlers(root)
     root.addHandler(file)
     root.setLevel(logging.WARNING)
     for name in NOISY:
         logger = logging.getLogger(name)
-        logger.handlers.clear()
+        _drop_handlers(logger)
         logger.propagate = True
     for name in OURS:
         logger = logging.getLogger(name)
         logger.setLevel(logging.DEBUG)
-        logger.handlers.clear()
+        _drop_handlers(logger)
         logger.addHandler(_Lines(write))
     logging.captureWarnings(capture=True)
     return path
+
+
+def _drop_handlers(logger: logging.Logger) -> None:
+    for handler in [*logger.handlers]:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def new_log_folder(logs: Path, now: datetime, pid: int) -> Path:
