@@ -45,6 +45,10 @@ class Checkpoints:
         """Whether one between epochs or fits is cheap against what it would save."""
         return self._since_s > min(DUE_AFTER_S, self._took_s / SHARE)
 
+    def is_cheap_for(self, trained_s: float) -> bool:
+        """Whether one more costs little against so much training that it would keep."""
+        return self._took_s < trained_s * SHARE
+
     @property
     def _since_s(self) -> float:
         return time.monotonic() - self._at_s

@@ -52,6 +52,8 @@ class Session:
         self._models: list[Any] = []
         self._fit = -1  # ordinal of the current fit
         self._epoch, self._step, self._pending = 0, 0, ORDER_NONE
+        self._ordered = ORDER_NONE
+        self._fit_began_s = time.monotonic()
         self._callbacks: list[Any] = []
         self._random_before: dict[str, Any] = {}
         self._durations_s: list[float] = []
@@ -61,7 +63,11 @@ class Session:
         self._total_steps = int(resume["position"]["total_steps"]) if resume else 0
 
     def order(self, code: int) -> None:
-        """Take an order from the driver (on rank 0, from the channel's thread)."""
+        """Take an order from the driver (on rank 0, from the channel's thread).
+
+        It stands until it is obeyed, also between two fits.
+        """
+        self._ordered = code
         self._parallel.request(code)
 
     def finish(self) -> None:
@@ -86,6 +92,8 @@ class Session:
         self._is_first_step, self._step_ended_s = True, None
         self._epoch, self._step = int(call.arguments.get("initial_epoch") or 0), 0
         self._parallel.reset()
+        self._parallel.request(self._ordered)
+        self._fit_began_s = time.monotonic()
         if self._resumes_here:
             self._go_to_position(call)
         return train()
@@ -213,7 +221,8 @@ class Session:
         self._flush_steps()
         stop = self._pending == ORDER_STOP
         self._pending = ORDER_NONE
-        if stop or self._checkpoints.is_due_between():
+        took_s = time.monotonic() - self._fit_began_s
+        if stop or self._checkpoints.is_due_between() or self._checkpoints.is_cheap_for(took_s):
             self._save(finished=True, wait=stop)
         if stop:
             raise Stopped
@@ -257,7 +266,7 @@ class Session:
             self._channel.emit("first_step", fit=self._fit)
             self._step_ended_s = None  # tracing, not training
         if self._rank == 0 and not self._pending and self._checkpoints.is_due_in_epoch():
-            self._parallel.request(ORDER_CHECKPOINT)
+            self._parallel.request(max(ORDER_CHECKPOINT, self._ordered))
         if now_s - self._reported_s > REPORT_EVERY_S:
             self._reported_s = now_s
             self._report(logs)
@@ -290,7 +299,7 @@ class Session:
         """Save, and stop if that was agreed; every rank gets here at the same step."""
         self._pending = ORDER_NONE
         if code == ORDER_CHECKPOINT:
-            self._parallel.request(ORDER_NONE)
+            self._parallel.request(self._ordered)
         self._save(wait=code >= ORDER_STOP)
         if code >= ORDER_STOP:
             raise Stopped
