@@ -16,19 +16,19 @@ from policies.schema import KindSpeed, Node, Plan, Situation, Work, Workload
 class Constants:
     """Constants of the prior; see docs/policy.md for how each was found.
 
-    The exchange constants are a least-squares fit to 18 measured steps (a CNN of 0.49 MB at
-    batch 128 and 32 and an MLP of 14.7 MB; RTT 0.5, 10 and 50 ms; 2 and 4 workers on hosts
-    with 0.45 of a core), 7 % off on average, 19 % at worst; software times are per whole core.
+    The exchange constants are a least-squares fit to the 18 cells of two and four workers of
+    policies/data/exchange_2026_11.csv that say "fit", 5 % off on average and 19 % at worst;
+    software times are per whole core.
     """
 
-    # One RTT-like agreement before the ring starts, then 2(n-1) one-way hops.
-    agreement_rtts: float = 0.92
-    latency_per_hop: float = 1.12
-    # gRPC's and TensorFlow's own CPU time: per all-reduce, per hop, per byte sent.
-    exchange_cpu_s: float = 0.00116
-    hop_cpu_s: float = 0.00074
-    byte_cpu_s: float = 1.5e-9
-    # TensorFlow packs all gradients into one all-reduce after the backward pass.
+    # A part of an RTT of agreement before the ring starts, then 2(n-1) one-way hops.
+    agreement_rtts: float = 0.32
+    latency_per_hop: float = 0.97
+    # gRPC's and TensorFlow's own CPU time, per hop and per byte sent; a constant time per
+    # all-reduce came out as zero.
+    hop_cpu_s: float = 0.00044
+    byte_cpu_s: float = 8.4e-10
+    # All gradients travel in one all-reduce after the backward pass.
     overlap: float = 0.0
     # Speed of a worker grows with its CPUs to this power; each neighbour on the machine
     # slows memory and caches by this fraction. A CNN and an MLP on two busy cores gave powers
@@ -169,7 +169,7 @@ def software_s(n_workers: int, payload_bytes: float, cpus: float) -> float:
         return 0.0
     k, n_hops = CONSTANTS, 2 * (n_workers - 1)
     sent_bytes = n_hops / n_workers * payload_bytes
-    core_s = k.exchange_cpu_s + k.hop_cpu_s * n_hops + k.byte_cpu_s * sent_bytes
+    core_s = k.hop_cpu_s * n_hops + k.byte_cpu_s * sent_bytes
     return core_s / min(1.0, max(cpus, 0.01))
 
 

@@ -140,7 +140,7 @@ def test_error_falls_with_experience_and_intervals_hold(p_disturbed):
         for n_seen in (0, 2, 12)
     }
     assert all(found.coverage >= 0.85 for found in by_n_seen.values())
-    assert by_n_seen[12].error < 0.75 * by_n_seen[0].error
+    assert by_n_seen[12].error < 0.8 * by_n_seen[0].error
     assert by_n_seen[2].error < 1.02 * by_n_seen[0].error
 
 
