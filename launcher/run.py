@@ -62,7 +62,7 @@ def resume(
     store = open_store(request.storage, RunIndex(environment.state_dir / "runs"), name)
     record = store.load(name)
     status = shown_status(record, now())
-    if status == "running":
+    if status == "running" and not _is_gone(record.owner):
         raise UsageError(
             f"{name} is still running (owner {record.owner}). Stop it first, or wait for it."
         )
@@ -76,6 +76,12 @@ def resume(
     book = Book(store, record)
     book.write(record)
     return Launch(request, environment, screen, log_dir, shipped, store, book).result()
+
+
+def _is_gone(who: str) -> bool:
+    """Whether an owner was a process of this machine that has ended."""
+    host, _, pid = who.rpartition("@")[2].rpartition(":")
+    return host == socket.gethostname() and not Path(f"/proc/{pid}").exists()
 
 
 def owner() -> str:

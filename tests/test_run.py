@@ -1,3 +1,5 @@
+import socket
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -5,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.book import Book, now
 from launcher.config import Environment, Request
 from launcher.errors import BudgetTooSmallError, ClusterError, RecordError, UsageError
 from launcher.launch import Launch
@@ -13,7 +16,6 @@ from launcher.run import resume, run
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
 from launcher.stored import CODE_FILE, Shipped
-from launcher.supervise import Book, now
 from tests.fakes import FakeScreen, a_decision, a_record, a_request
 
 Keep = Callable[..., RunRecord]
@@ -58,6 +60,18 @@ def go_on(store: RunStore, environment: Environment, tmp_path: Path) -> Callable
 
 def test_an_unknown_run_cannot_be_resumed(go_on: Callable[[], object]) -> None:
     with pytest.raises(RecordError, match="no run named 'brave-otter'"):
+        go_on()
+
+
+def test_a_run_whose_process_here_is_gone_needs_no_waiting(
+    store: RunStore, keep: Keep, go_on: Callable[[], object]
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    who = f"me@{socket.gethostname()}:{ended.pid}"
+    keep(status="running", owner=who, heartbeat_at=a_record().beaten(now()).heartbeat_at)
+    store.folder("brave-otter").delete(CODE_FILE)
+    with pytest.raises(RecordError, match="brave-otter cannot go on"):
         go_on()
 
 
