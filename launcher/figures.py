@@ -71,14 +71,6 @@ def bandwidth_text(bytes_per_s: float) -> str:
     return f"{_number(bits / 1e3)} kbit/s"
 
 
-def size_text(n_bytes: float) -> str:
-    """A size: `4.9 MB`."""
-    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if n_bytes >= scale:
-            return f"{_number(n_bytes / scale)} {unit}"
-    return f"{n_bytes:.0f} bytes"
-
-
 def count_text(n: int) -> str:
     """A large number: `1.2 M`, `12.3 k`, `950`."""
     for scale, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):

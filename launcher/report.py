@@ -23,6 +23,7 @@ from policies.schema import Candidate, Decision
 from policies.wording import dollars, percent
 
 FITS = 0.9  # DESIGN: a plan fits when it keeps the limit with this probability
+NO_RESULT = {"learning_rate", "lr"}  # Keras logs them beside the metrics
 STYLE_BY_STATUS = {"done": "green", "running": "cyan", "failed": "red", "lost": "red"}
 
 
@@ -70,9 +71,8 @@ def print_outcome(console: Console, record: RunRecord, *, is_explained: bool = F
     text = Text(_ending(record), style=STYLE_BY_STATUS.get(record.status, "yellow"))
     pieces = list(_totals(record))
     if record.outcome is not None:
-        shown = {k: v for k, v in record.outcome.metrics.items() if k != "loss"} or dict(
-            record.outcome.metrics
-        )
+        metrics = {k: v for k, v in record.outcome.metrics.items() if k not in NO_RESULT}
+        shown = {k: v for k, v in metrics.items() if k != "loss"} or metrics
         pieces += [f"{name} {f.metric_text(value)}" for name, value in list(shown.items())[-3:]]
     first, *others = pieces or [""]
     text.append(f" {first}" if first else "", style="default")

@@ -9,6 +9,7 @@ from rich.text import Text
 from launcher import figures as f
 from launcher.layout import labelled, letter_ranges, letters_of
 from policies.schema import Decision, Link, Network, Node, Workload
+from policies.wording import size
 
 NEAR = 4.0  # nodes whose round trip is within this factor of the shortest form a group
 NEAR_S = 1e-3  # … or below this
@@ -71,7 +72,7 @@ def script_text(
     pieces = [
         f"{name} {version}".strip(),
         f"{f.count_text(workload.n_params)} parameters",
-        f"{f.size_text(workload.payload_bytes)} gradients",
+        f"{size(workload.payload_bytes)} gradients",
     ]
     for fit in workload.fits:
         upto = "up to " if fit.early_stopping else ""

@@ -1,22 +1,26 @@
 """Why n and not n - 1 or n + 1, and what each number rests on."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from policies.candidates import ceiling, pools
 from policies.cost_model import nodes_cost_usd_per_h, speed_of, startup_s
 from policies.links import Links, links_between
 from policies.reasons import farthest_rtt_s, parts_of, versus
 from policies.schema import Basis, Candidate, Decision, Interval, Situation
-from policies.wording import count, dollars, duration, percent, workers
+from policies.wording import count, dollars, duration, percent, size, workers
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A number that a decision rests on, in words, and where it comes from."""
+    """A number that a decision rests on, in words, and where it comes from.
+
+    "given" is what a person or a price list says.
+    """
 
     name: str
     value: str
-    basis: Basis
+    basis: Basis | Literal["given"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def _not_more(decision: Decision, situation: Situation, links: Links) -> str:
 
 def _facts(chosen: Candidate, situation: Situation, links: Links) -> tuple[Fact, ...]:
     work, workload = situation.work, situation.workload
-    gradients = f"{workload.payload_bytes / 1e6:,.2f} MB in {workload.n_tensors:,} tensors"
+    gradients = f"{size(workload.payload_bytes)} in {workload.n_tensors:,} tensors"
     return (
         *_speeds(chosen, situation),
         Fact("gradients", gradients, "measured"),
@@ -154,5 +158,5 @@ def _price(chosen: Candidate, situation: Situation) -> list[Fact]:
     held = [node for node in situation.nodes if node.id in set(chosen.plan.nodes)]
     sources = sorted({node.price_source for node in held})
     value = f"{dollars(nodes_cost_usd_per_h(chosen.plan, situation.nodes))} per hour"
-    basis: Basis = "assumed" if "assumed" in sources else "measured"
+    basis: Literal["assumed", "given"] = "assumed" if "assumed" in sources else "given"
     return [Fact("price", f"{value} ({', '.join(sources)})", basis)]

@@ -73,6 +73,17 @@ def dollars(usd: float) -> str:
     return f"${usd:.4f}" if usd >= 0.0001 else "under $0.0001"
 
 
+def size(n_bytes: float) -> str:
+    """A size with two figures or more: "100 bytes", "340 kB", "14.7 MB"."""
+    if n_bytes < 1000:
+        return f"{n_bytes:.0f} bytes"
+    for unit in ("kB", "MB"):
+        n_bytes /= 1000
+        if n_bytes < 999.5:
+            return f"{n_bytes:.{1 if n_bytes < 99.5 else 0}f} {unit}"
+    return f"{n_bytes / 1000:,.1f} GB"
+
+
 def percent(p: float) -> str:
     """A probability as a whole percentage, never rounded to certainty."""
     if p < 0.01:

@@ -57,6 +57,11 @@ def test_each_number_says_what_it_rests_on():
     assert basis(assumed, "speed of lab") == "assumed"
 
 
+def test_a_price_is_given_not_measured():
+    case = situation([replace(node("a"), price_source="label")], limits=Limits(workers=1))
+    assert basis(explained(case), "price") == "given"
+
+
 def test_an_assumed_price_is_marked():
     case = situation([replace(node("a"), price_source="assumed")], limits=Limits(workers=1))
     assert basis(explained(case), "price") == "assumed"

@@ -1,6 +1,6 @@
 import pytest
 
-from policies.wording import count, dollars, duration, ordinal, percent, share, workers
+from policies.wording import count, dollars, duration, ordinal, percent, share, size, workers
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,21 @@ def test_durations_read_well(seconds, text):
 )
 def test_dollars_read_well(usd, text):
     assert dollars(usd) == text
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [
+        (12, "12 bytes"),
+        (3_716, "3.7 kB"),
+        (340_264, "340 kB"),
+        (4_853_800, "4.9 MB"),
+        (14_690_040, "14.7 MB"),
+        (2.5e9, "2.5 GB"),
+    ],
+)
+def test_sizes_read_well(n_bytes, text):
+    assert size(n_bytes) == text
 
 
 def test_counts_ranks_and_parts_are_words_where_people_use_words():
