@@ -57,7 +57,7 @@ class FakeClock:
 
 
 def a_request(storage: str = "/tmp/launch", **changes: object) -> Request:
-    request = Request(script=Path("/work/train.py"), budget_usd=5.0, storage=storage, seed=7)
+    request = Request(script=Path("/project/train.py"), budget_usd=5.0, storage=storage, seed=7)
     return replace(request, **changes)  # type: ignore[arg-type]
 
 

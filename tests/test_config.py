@@ -20,7 +20,7 @@ HOME = Path("/home/ada")
 
 
 def environment(**variables: str) -> Environment:
-    return Environment.read({"HOME": str(HOME), **variables}, cwd=Path("/work"))
+    return Environment.read({"HOME": str(HOME), **variables}, cwd=Path("/project"))
 
 
 def request(flags: Flags | None = None, **variables: str) -> Request:
@@ -143,14 +143,14 @@ def test_a_tf_config_that_is_already_set_is_refused() -> None:
 def test_another_backend_of_keras_is_refused() -> None:
     with pytest.raises(UsageError, match="KERAS_BACKEND is 'jax'"):
         request(KERAS_BACKEND="jax")
-    assert request(KERAS_BACKEND="tensorflow").script == Path("/work/train.py")
+    assert request(KERAS_BACKEND="tensorflow").script == Path("/project/train.py")
 
 
 def test_paths_are_absolute_and_home_is_expanded() -> None:
     env = environment()
     assert make_storage(None, env) == "/home/ada/launch"
     assert make_storage("~/x", env) == "/home/ada/x"
-    assert make_storage("out", env) == "/work/out"
+    assert make_storage("out", env) == "/project/out"
     assert make_storage("s3://bucket/launch/", env) == "s3://bucket/launch"
     assert make_storage(None, environment(LAUNCH_STORAGE="/data")) == "/data"
 

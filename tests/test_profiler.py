@@ -47,7 +47,7 @@ def a_job() -> Job:
         run="brave-otter",
         archive=None,
         script="train.py",
-        shown_root="/work",
+        shown_root="/project",
         argv0="train.py",
         args=("--epochs", "3"),
         kind="fit",

@@ -39,7 +39,7 @@ def keep(store: RunStore) -> Keep:
     def call(**changes: object) -> RunRecord:
         record = replace(a_record(storage=store.storage.uri), **changes)  # type: ignore[arg-type]
         store.save(record)
-        shipped = Shipped(b"zip", "f" * 16, "train.py", "/work", "train.py", "fit", ("keras",))
+        shipped = Shipped(b"zip", "f" * 16, "train.py", "/project", "train.py", "fit", ("keras",))
         shipped.keep(store.folder(record.run))
         return record
 
@@ -143,7 +143,7 @@ def test_a_cluster_that_is_not_there_leaves_the_name_free(
 
 def launch(request: Request, environment: Environment, screen: FakeScreen) -> Launch:
     store = RunStore(Storage.open(request.storage), RunIndex(environment.state_dir / "runs"))
-    shipped = Shipped(b"zip", "f" * 16, "train.py", "/work", "train.py", "fit", ("keras",))
+    shipped = Shipped(b"zip", "f" * 16, "train.py", "/project", "train.py", "fit", ("keras",))
     book = Book(None, a_record())
     return Launch(request, environment, screen, environment.cwd, shipped, store, book)
 

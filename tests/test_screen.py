@@ -16,7 +16,7 @@ class Terminal:
 
     def __init__(self, answer: str = "") -> None:
         self.out, self.err = io.StringIO(), io.StringIO()
-        environment = Environment(home=Path("/home/ada"), cwd=Path("/work"))
+        environment = Environment(home=Path("/home/ada"), cwd=Path("/project"))
         progress = Progress(
             self.out, self.err, live=False, shared=False, clock=FakeClock(), width=lambda: 80
         )

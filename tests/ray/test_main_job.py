@@ -164,6 +164,7 @@ def short_dir() -> Iterator[Path]:
 def two_nodes(short_dir: Path) -> Iterator[Any]:
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_TMPDIR", str(short_dir))
+    patch.setenv("TMPDIR", str(short_dir))  # a killed worker leaves its copy of the script
     patch.setenv("HOME", str(short_dir / "home"))
     from ray.cluster_utils import Cluster as Nodes
 

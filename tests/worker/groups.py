@@ -28,7 +28,11 @@ def script_cases() -> list[str]:
 @functools.cache
 def group(framework: str, n: int, cases: str = "all") -> list[dict]:
     """Each rank's results by case, from `n` processes of a framework."""
-    folder = Path(tempfile.mkdtemp(prefix="launch-group-"))
+    with tempfile.TemporaryDirectory(prefix="launch-group-") as folder:
+        return _run_group(Path(folder), framework, n, cases)
+
+
+def _run_group(folder: Path, framework: str, n: int, cases: str) -> list[dict]:
     outs = [folder / f"{rank}.pickle" for rank in range(max(n, 1))]
     ports = ",".join(str(port) for port in free_ports(len(outs)))
     logs = [folder / f"{rank}.log" for rank in range(len(outs))]
@@ -45,6 +49,7 @@ def group(framework: str, n: int, cases: str = "all") -> list[dict]:
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     missing = [
         log.read_text()[-3000:] for out, log in zip(outs, logs, strict=True) if not out.exists()
     ]
