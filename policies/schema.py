@@ -47,7 +47,9 @@ class Link:
     """A directed pair of nodes as probed; `src == dst` is a node's loopback.
 
     `None` means "not known": the node did not answer within the probe's deadline.
-    `loss` is the fraction of messages lost, in [0, 1].
+    `loss` is the fraction of messages lost, in [0, 1]. `path` names the network that it runs
+    over (see `Interface`). `other_bytes_per_s` is what others sent over it meanwhile: the
+    bandwidth is what was left beside them.
     """
 
     src: str
@@ -58,16 +60,37 @@ class Link:
     loss: float | None
     bandwidth_bytes_per_s: float | None
     basis: Basis = "measured"
+    other_bytes_per_s: float = 0.0
+
+
+DEFAULT_PATH = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """An address of a node on a network.
+
+    `path` is `DEFAULT_PATH` for the address that Ray uses, else the network, such as
+    "10.98.0.0/24".
+    """
+
+    node: str
+    ip: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The network map: one link per directed pair of nodes (and per path)."""
+    """The network map: the links that were measured, one per directed pair and path.
+
+    `interfaces` names further addresses of the nodes, where there are several networks.
+    """
 
     links: tuple[Link, ...]
     probed_at: str
     took_s: float
     silent: tuple[str, ...] = ()
+    interfaces: tuple[Interface, ...] = ()
 
     def link(self, src: str, dst: str) -> Link | None:
         """The link with the highest bandwidth from `src` to `dst`, or None if not probed."""
@@ -129,10 +152,11 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What each worker of a plan holds."""
+    """What each worker of a plan holds, and the network over which the workers talk."""
 
     cpus_per_worker: float
     gpus_per_worker: float = 0.0
+    path: str = DEFAULT_PATH
 
 
 @dataclass(frozen=True, slots=True)
