@@ -160,8 +160,8 @@ def _print_segments(console: Console, record: RunRecord, letters: Mapping[str, s
 
 
 def _step_cell(record: RunRecord, segment: Segment) -> str:
-    """The median step time, with the prediction of the decision that chose the plan."""
-    step = "–" if segment.step_s is None else f.time_text(segment.step_s.median)
+    """The typical step time, with the prediction of the decision that chose the plan."""
+    step = "–" if segment.step_s is None else f.time_text(segment.step_s.typical_s)
     chosen = [d.decision for d in record.decisions if d.decision.chosen == segment.plan]
     if not chosen:
         return step

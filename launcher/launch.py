@@ -291,7 +291,12 @@ class Launch:
         record = self._book.record
         self._book.write(replace(record, segments=(*record.segments, segment)))
         training = SegmentRun(
-            record.run, plan, self._placed(job, plan, cluster), keeper, self._log_dir / "ray-train"
+            record.run,
+            plan,
+            self._placed(job, plan, cluster),
+            keeper,
+            self._log_dir / "ray-train",
+            measured.network,
         )
         chosen = record.decisions[-1].decision.candidate.prediction
         training.start()

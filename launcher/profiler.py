@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -113,6 +114,7 @@ def _measure(job: Job, holding: Holding) -> Measurement:
         scheduling_strategy=NodeAffinitySchedulingStrategy(holding.node.id, soft=False),
         runtime_env={"env_vars": worker_environment(job.frameworks)},
     )
+    asked_s = time.perf_counter()
     try:
         result: Any = ray.get(task.remote(replace(job, threads=(max(1, int(holding.cpus)),))))
     except ray.exceptions.RayTaskError as error:
@@ -129,7 +131,7 @@ def _measure(job: Job, holding: Holding) -> Measurement:
             raise ScriptFailedError(0, result.text)
         raise ScriptError(result.text)
     assert isinstance(result, Measurement)
-    return result
+    return replace(result, spawn_s=time.perf_counter() - asked_s - result.took_s)
 
 
 def _last_line(error: Exception) -> str:
@@ -164,6 +166,7 @@ def workload_of(
             for measurement, holding in zip(measurements, holdings, strict=True)
         ),
         setup_s=max(measurement.setup_s for measurement in measurements),
+        startup_s=max(measurement.startup_s for measurement in measurements) or None,
         max_workers=first.max_workers,
         max_workers_reason=first.max_workers_reason,
         rounding=first.random_layers,

@@ -54,10 +54,19 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Measured step times of a segment, in seconds."""
+    """Measured step times of a segment, in seconds; `mean` leaves the slowest few out.
+
+    Records of earlier versions have no mean.
+    """
 
     median: float
     p90: float
+    mean: float | None = None
+
+    @property
+    def typical_s(self) -> float:
+        """What a step takes in the long run."""
+        return self.median if self.mean is None else self.mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +204,7 @@ class RunRecord:
                 plan=segment.plan,
                 global_batch=segment.global_batch or self.workload.fits[0].global_batch,
                 steps=segment.steps,
-                step_s=segment.step_s.median,
+                step_s=segment.step_s.typical_s,
                 startup_s=_startup_s(segment),
             )
             for segment in self.segments

@@ -19,6 +19,7 @@ from launcher.errors import (
 from launcher.interrupts import Interrupts
 from launcher.record import CheckpointRecord, StepTime, timestamp
 from launcher.worker.job import Event
+from launcher.worker.step_times import typical_step_s
 from policies.schema import Plan
 
 logger = logging.getLogger(__name__)
@@ -242,7 +243,8 @@ class Supervisor:
         times = self._step_times
         if len(times) < 2:
             return None
-        return StepTime(median(times), quantiles(times, n=10, method="inclusive")[-1])
+        p90_s = quantiles(times, n=10, method="inclusive")[-1]
+        return StepTime(median(times), p90_s, typical_step_s(times))
 
     # ------------------------------------------------------------------ events
 
@@ -321,7 +323,7 @@ class Supervisor:
         self, *, epoch_ended: bool = False, metrics: dict[str, float] | None = None
     ) -> TrainingStatus:
         recent = self._step_times[-50:]
-        step_s = median(recent) if recent else None
+        step_s = typical_step_s(recent) if recent else None
         return TrainingStatus(
             fit=self._fit,
             epoch=self._epoch,

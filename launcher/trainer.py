@@ -11,7 +11,7 @@ from typing import Any
 
 from launcher.worker.backend import LaunchBackendConfig
 from launcher.worker.job import ORDER_NONE, ORDER_STOP, Event, Job
-from policies.schema import Plan
+from policies.schema import DEFAULT_PATH, Network, Plan
 
 logger = logging.getLogger(__name__)
 
@@ -65,16 +65,42 @@ def start_keeper(storage: str, run: str) -> Any:
     return actor.remote(storage, run)
 
 
+def ip_by_node(plan: Plan, network: Network | None) -> dict[str, str]:
+    """Addresses of a plan's nodes on its path; empty where it is the one that Ray uses.
+
+    Raises:
+        ValueError: a node of the plan has no address on the path.
+    """
+    path = plan.options.path
+    if path == DEFAULT_PATH or network is None:
+        return {}
+    found = {each.node: each.ip for each in network.interfaces if each.path == path}
+    missing = set(plan.nodes) - found.keys()
+    if missing:
+        raise ValueError(f"These nodes have no address on {path}: {', '.join(sorted(missing))}.")
+    return {node: found[node] for node in plan.nodes}
+
+
 class SegmentRun:
     """One segment, running in the background.
 
     Args:
         name: for Ray's own files.
         log_dir: where Ray Train may write.
+        network: knows the nodes' addresses on the plan's path.
     """
 
-    def __init__(self, name: str, plan: Plan, job: Job, keeper: Any, log_dir: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        job: Job,
+        keeper: Any,
+        log_dir: Path,
+        network: Network | None = None,
+    ) -> None:
         self.plan, self._job, self._keeper = plan, job, keeper
+        self._ip_by_node = ip_by_node(plan, network)
         self._name, self._log_dir = name, log_dir
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._fit, name="launch-segment", daemon=True)
@@ -121,7 +147,7 @@ class SegmentRun:
         return tensorflow_trainer()(
             train,
             train_loop_config={"job": self._job, "keeper": self._keeper},
-            backend_config=LaunchBackendConfig(node_ids=self.plan.nodes),
+            backend_config=LaunchBackendConfig(self.plan.nodes, self._ip_by_node),
             scaling_config=ScalingConfig(
                 num_workers=self.plan.n_workers,
                 use_gpu=options.gpus_per_worker > 0,

@@ -134,6 +134,8 @@ class Workload:
     `setup_s` is the time from the script's first line to its first training step (data,
     model, tracing). `max_workers` is what the data can feed, with `max_workers_reason`.
     `rounding` names why the curve is only statistically the same ("dropout", …), if it is.
+    `startup_s` is the time from asking for a process on a node until the script's first line
+    there (Python, TensorFlow's import), where it was measured.
     """
 
     fingerprint: str
@@ -148,6 +150,7 @@ class Workload:
     max_workers: int | None = None
     max_workers_reason: str | None = None
     rounding: tuple[str, ...] = ()
+    startup_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

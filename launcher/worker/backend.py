@@ -8,7 +8,7 @@ import json
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -21,9 +21,11 @@ class LaunchBackendConfig(BackendConfig):
 
     Attributes:
         node_ids: Ray node id of each rank, in the plan's (and ring's) order.
+        ip_by_node: the address that workers of a node are reached at, where it is not Ray's own.
     """
 
     node_ids: tuple[str, ...] = ()
+    ip_by_node: dict[str, str] = field(default_factory=dict)
 
     @property
     def backend_cls(self) -> type:
@@ -36,7 +38,7 @@ class LaunchBackend(Backend):
 
     def on_start(self, worker_group: Any, backend_config: LaunchBackendConfig) -> None:
         """Set every worker's environment before the training function runs."""
-        places = worker_group.execute(_place)
+        places = worker_group.execute(_place, backend_config.ip_by_node)
         ranks = ranks_in_plan_order([place["node_id"] for place in places], backend_config.node_ids)
         addresses = [""] * len(places)
         for place, rank in zip(places, ranks, strict=True):
@@ -64,13 +66,14 @@ def ranks_in_plan_order(found: Sequence[str], planned: Sequence[str]) -> list[in
     return [free.pop(0) if rank is None else rank for rank in ranks]
 
 
-def _place() -> dict[str, str]:
+def _place(ip_by_node: dict[str, str]) -> dict[str, str]:
     """Where this worker is, with a port that is free at this moment."""
-    ip = ray.util.get_node_ip_address()
+    node_id = ray.get_runtime_context().get_node_id()
+    ip = ip_by_node.get(node_id) or ray.util.get_node_ip_address()
     with socket.socket() as probe:
         probe.bind((ip, 0))
         port = probe.getsockname()[1]
-    return {"node_id": ray.get_runtime_context().get_node_id(), "address": f"{ip}:{port}"}
+    return {"node_id": node_id, "address": f"{ip}:{port}"}
 
 
 def _set_environment(addresses: list[str], rank: int) -> None:

@@ -14,6 +14,8 @@ class Measurement:
         random_layers: why the curve is only statistically the same ("dropout", …).
         max_workers: what the data can feed, with the reason.
         import_s: time TensorFlow took to import; setup_s: script start to first step's end.
+        ready_s: from the call in the worker to the script's first line; took_s: to its return.
+        spawn_s: from asking for the process to the call in it, as the driver saw it.
     """
 
     global_batch: int
@@ -31,6 +33,14 @@ class Measurement:
     max_workers_reason: str | None
     import_s: float
     setup_s: float
+    ready_s: float = 0.0
+    took_s: float = 0.0
+    spawn_s: float = 0.0
+
+    @property
+    def startup_s(self) -> float:
+        """From asking for the process to the script's first line in it."""
+        return self.spawn_s + self.ready_s
 
 
 @dataclass(frozen=True, slots=True)

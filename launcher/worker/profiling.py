@@ -5,8 +5,8 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from launcher.worker.job import Job
 from launcher.worker.measurement import Measurement, Refusal
 from launcher.worker.output import captured_output
 from launcher.worker.script import Stopped, UserScriptError
+from launcher.worker.step_times import typical_step_s
 
 WARM_UP_STEPS = 2
 MIN_STEPS, MAX_STEPS = 5, 60
@@ -65,12 +66,14 @@ def profile(job: Job) -> Measurement | Refusal:
     """
     import ray
 
+    called_s = time.perf_counter()
     folder = Path(tempfile.mkdtemp(prefix="launch-profile-")) / (
         Path(job.shown_root).name or "root"
     )
     try:
         script.unpack(ray.get(job.archive), folder)
-        return _profile(job, folder)
+        measurement = _profile(job, folder, called_s)
+        return replace(measurement, took_s=time.perf_counter() - called_s)
     except UserScriptError as error:
         return Refusal("script", error.text)
     except LauncherError as error:
@@ -79,7 +82,7 @@ def profile(job: Job) -> Measurement | Refusal:
         shutil.rmtree(folder.parent, ignore_errors=True)
 
 
-def _profile(job: Job, folder: Path) -> Measurement:
+def _profile(job: Job, folder: Path, called_s: float) -> Measurement:
     from launcher.worker.loop import start_engine
 
     began_s = time.perf_counter()
@@ -95,7 +98,7 @@ def _profile(job: Job, folder: Path) -> Measurement:
         with captured_output(lambda _stream, _text: None):
             script.run_script(job, folder)
     except _ProfileDone as done:
-        return done.measurement
+        return replace(done.measurement, ready_s=profiler.started_s - called_s)
     raise ScriptError(
         f"{job.argv0} ended without calling model.fit, so there is nothing to train. "
         "launch needs a script that calls model.fit, or defines train_loop_per_worker(config)."
@@ -208,8 +211,8 @@ class _Timing:
 
     @property
     def step_s(self) -> float:
-        """Median over the measured steps."""
-        return median(self._times)
+        """Mean over the measured steps."""
+        return typical_step_s(self._times)
 
     def step(self, executed: int, rows: int) -> None:
         """One execution of the training function has ended, of steps of so many rows."""

@@ -62,3 +62,18 @@ def test_a_worker_alone_has_no_tf_config(environment: pytest.MonkeyPatch) -> Non
     _set_environment(["10.0.0.4:1"], 0)
     assert os.environ["LAUNCH_WORLD_SIZE"] == "1"
     assert "TF_CONFIG" not in os.environ
+
+
+def test_a_worker_listens_on_the_address_that_the_plan_chose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from launcher.worker import backend
+
+    class Context:
+        def get_node_id(self) -> str:
+            return "a"
+
+    monkeypatch.setattr(backend.ray, "get_runtime_context", Context)
+    monkeypatch.setattr(backend.ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    assert backend._place({"a": "127.0.0.2"})["address"].startswith("127.0.0.2:")
+    assert backend._place({"b": "127.0.0.2"})["address"].startswith("127.0.0.1:")

@@ -1,0 +1,32 @@
+from dataclasses import replace
+
+import pytest
+
+from launcher.trainer import ip_by_node
+from policies.schema import Interface, Network, PlanOptions
+from tests.fakes import NODE_IDS, a_network, a_plan
+
+RAIL = "10.98.0.0/24"
+
+
+def on_the_rail(n: int):
+    return replace(a_plan(n), options=PlanOptions(cpus_per_worker=8, path=RAIL))
+
+
+def with_rail(n: int) -> Network:
+    found = tuple(Interface(NODE_IDS[i], f"10.98.0.{i + 1}", RAIL) for i in range(n))
+    return replace(a_network(), interfaces=found)
+
+
+def test_workers_talk_over_the_network_that_the_plan_chose() -> None:
+    found = ip_by_node(on_the_rail(2), with_rail(3))
+    assert found == {NODE_IDS[0]: "10.98.0.1", NODE_IDS[1]: "10.98.0.2"}
+
+
+def test_rays_own_network_needs_no_other_addresses() -> None:
+    assert ip_by_node(a_plan(2), with_rail(3)) == {}
+
+
+def test_a_node_without_an_address_on_the_chosen_network_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match=r"no address on 10\.98\.0\.0/24"):
+        ip_by_node(on_the_rail(3), with_rail(2))
