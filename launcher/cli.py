@@ -21,13 +21,8 @@ from launcher.command import (
     refuse_extra,
     say,
 )
-from launcher.config import (
-    Flags,
-    cluster_options,
-    make_request,
-    make_storage,
-    resume_request,
-)
+from launcher.config import Flags, cluster_options, make_storage
+from launcher.request import make_request, resume_request
 
 EPILOG = (
     "Every option has an environment variable: --budget has LAUNCH_BUDGET, and so on. "
@@ -80,6 +75,7 @@ def _run(
     cpus_per_worker: o.CpusPerWorker = None,
     gpus_per_worker: o.GpusPerWorker = None,
     address: o.Address = None,
+    wait: o.Wait = None,
     checkpoint_every: o.CheckpointEvery = None,
     sync_batchnorm: o.SyncBatchnorm = None,
     seed: o.Seed = None,
@@ -128,6 +124,7 @@ def _resume(
     workers: o.Workers = None,
     max_workers: o.MaxWorkers = None,
     address: o.Address = None,
+    wait: o.Wait = None,
     storage: o.StorageUri = None,
     yes: o.Yes = None,
     json: o.Json = None,

@@ -1,4 +1,4 @@
-"""The request: what the user asked for, from flags and `LAUNCH_*` environment variables.
+"""What the user asked for: the request, and each option's value by flag or `LAUNCH_*` variable.
 
 The only module that reads the environment. Flags win over variables, variables over defaults;
 `--budget` has `LAUNCH_BUDGET`, `--max-workers` has `LAUNCH_MAX_WORKERS`, and so on.
@@ -7,8 +7,7 @@ The only module that reads the environment. Flags win over variables, variables 
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,15 +21,6 @@ DEFAULT_CHECKPOINT_EVERY_S = 60.0
 DEFAULT_EXPLORE = 0.02
 DEFAULT_MAX_FOLDER_BYTES = 500 * 2**20
 NOT_RECORDED = {"record": False}  # metadata of a field that a run record leaves out
-
-
-_FIELD_BY_OPTION = {
-    "budget": "budget_usd",
-    "deadline": "deadline_s",
-    "price": "price_usd_per_h",
-    "checkpoint_every": "checkpoint_every_s",
-    "max_folder": "max_folder_bytes",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +46,7 @@ class Flags:
     sync_batchnorm: bool | None = None
     explore: str | None = None
     max_folder: str | None = None
+    wait: str | None = None
     dry_run: bool | None = None
     yes: bool | None = None
     json: bool | None = None
@@ -126,6 +117,7 @@ class Request:
         args: the script's own arguments.
         storage: a pyarrow filesystem URI, or an absolute path.
         seed: of the script's random generators and of the policy.
+        wait_s: how long to wait for nodes that other jobs hold.
     """
 
     script: Path
@@ -148,6 +140,7 @@ class Request:
     explore: float = DEFAULT_EXPLORE
     max_folder_bytes: int = DEFAULT_MAX_FOLDER_BYTES
     seed: int = 0
+    wait_s: float = field(default=0.0, metadata=NOT_RECORDED)
     dry_run: bool = field(default=False, metadata=NOT_RECORDED)
     yes: bool = field(default=False, metadata=NOT_RECORDED)
     json: bool = field(default=False, metadata=NOT_RECORDED)
@@ -171,88 +164,6 @@ class Request:
         )
 
 
-def make_request(
-    script: str,
-    args: tuple[str, ...],
-    flags: Flags,
-    environment: Environment,
-    *,
-    draw_seed: Callable[[], int],
-    terminal: Terminal | None = None,
-) -> Request:
-    """Join flags, variables and defaults into a request.
-
-    Args:
-        script: as typed; relative to the environment's `cwd`.
-        args: the script's own arguments.
-        flags: the command line.
-        environment: where variables come from.
-        draw_seed: gives a seed when none was asked for.
-        terminal: which streams are terminals; none if not given.
-
-    Raises:
-        UsageError: a value makes no sense, or the environment rules out a run.
-    """
-    _refuse_environment(environment)
-    streams = terminal or Terminal()
-    request = Request(
-        script=_absolute(script, environment),
-        args=args,
-        ray_address=environment.ray_address,
-        stdin_is_tty=streams.stdin_is_tty,
-        stdout_is_tty=streams.stdout_is_tty,
-        stderr_is_tty=streams.stderr_is_tty,
-        **_parse_options(flags, environment, draw_seed),
-    )
-    _check_together(request)
-    return request
-
-
-def resume_request(
-    request: Request,
-    flags: Flags,
-    environment: Environment,
-    *,
-    run: str,
-    spent_usd: float,
-    stopped_at_budget: bool = False,
-    terminal: Terminal | None = None,
-) -> Request:
-    """The request of a stretch that goes on with a run: its own, changed by what is given now.
-
-    Without a new budget, what is left of the run's own counts.
-
-    Raises:
-        UsageError: the run's budget is used up and no new one is given.
-    """
-    _refuse_environment(environment)
-    streams = terminal or Terminal()
-    parsed = _parse_options(flags, environment, lambda: request.seed)
-    given = {
-        _FIELD_BY_OPTION.get(name, name)
-        for name in (each.name for each in fields(Flags))
-        if getattr(flags, name) is not None or f"LAUNCH_{name.upper()}" in environment.launch
-    }
-    changed = replace(
-        request,
-        **{name: parsed[name] for name in given - {"storage", "name"}},
-        ray_address=environment.ray_address,
-        stdin_is_tty=streams.stdin_is_tty,
-        stdout_is_tty=streams.stdout_is_tty,
-        stderr_is_tty=streams.stderr_is_tty,
-    )
-    _check_together(changed)
-    if "budget_usd" in given or request.budget_usd is None:
-        return changed
-    left_usd = request.budget_usd - spent_usd
-    if stopped_at_budget or left_usd < 0.01 * request.budget_usd:
-        raise UsageError(
-            f"{run} has used its budget of ${request.budget_usd:,.2f}. Say how much more it may "
-            f"cost: launch resume {run} --budget {request.budget_usd:g}"
-        )
-    return replace(changed, budget_usd=left_usd)
-
-
 def make_storage(flag: str | None, environment: Environment) -> str:
     """The storage that `--storage` or `LAUNCH_STORAGE` names, default `~/launch`."""
     value = flag if flag is not None else environment.launch.get("LAUNCH_STORAGE")
@@ -262,7 +173,7 @@ def make_storage(flag: str | None, environment: Environment) -> str:
         raise UsageError("--storage is empty. Name a folder or a URI such as s3://bucket/launch.")
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", value):
         return value.rstrip("/") if not value.endswith("://") else value
-    return str(_absolute(value, environment))
+    return str(absolute(value, environment))
 
 
 def cluster_options(flags: Flags, environment: Environment) -> tuple[str | None, float | None]:
@@ -273,7 +184,7 @@ def cluster_options(flags: Flags, environment: Environment) -> tuple[str | None,
     )
 
 
-def _parse_options(
+def parse_options(
     flags: Flags, environment: Environment, draw_seed: Callable[[], int]
 ) -> dict[str, Any]:
     """Every option's value by its field of the request."""
@@ -300,6 +211,7 @@ def _parse_options(
         ),
         "explore": option("explore", q.parse_fraction, DEFAULT_EXPLORE),
         "max_folder_bytes": option("max_folder", q.parse_bytes, DEFAULT_MAX_FOLDER_BYTES),
+        "wait_s": option("wait", q.parse_duration_s, 0.0),
         "seed": draw_seed() if seed is None else seed,
         **{
             name: _switch(flags, environment, name)
@@ -339,44 +251,11 @@ def _chosen(word: str) -> str | None:
     return None if word == "auto" else word
 
 
-def _absolute(path: str, environment: Environment) -> Path:
+def absolute(path: str, environment: Environment) -> Path:
     """An absolute path, `~` and the working directory resolved, symlinks kept."""
     if path == "~" or path.startswith("~/"):
         path = str(environment.home) + path[1:]
     return Path(os.path.normpath(environment.cwd / path))
-
-
-def _refuse_environment(environment: Environment) -> None:
-    if environment.tf_config is not None:
-        raise UsageError(
-            f"TF_CONFIG is already set ({_short(environment.tf_config)}). launch sets it for each "
-            "worker itself: run `unset TF_CONFIG` and try again."
-        )
-    backend = environment.keras_backend
-    if backend is not None and backend != "tensorflow":
-        raise UsageError(
-            f"KERAS_BACKEND is {backend!r}, and launch trains with TensorFlow only. "
-            "Run `unset KERAS_BACKEND` or set it to tensorflow."
-        )
-    known = variable_names()
-    for name in environment.launch:
-        close = get_close_matches(name, known, n=1, cutoff=0.85)
-        if name not in known and close:
-            raise UsageError(f"The variable {name} is not known. Did you mean {close[0]}?")
-
-
-def _check_together(request: Request) -> None:
-    """Refuse options that contradict each other."""
-    workers, most = request.workers, request.max_workers
-    if workers is not None and most is not None and workers > most:
-        raise UsageError(
-            f"--workers {workers} is more than --max-workers {most}. Leave one of them out."
-        )
-
-
-def _short(text: str, length: int = 60) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 def variable_names() -> tuple[str, ...]:

@@ -61,6 +61,14 @@ Address = Annotated[
         rich_help_panel=CLUSTER,
     ),
 ]
+Wait = Annotated[
+    str | None,
+    Option(
+        metavar="TIME",
+        help="Wait so long for nodes that other jobs hold: 10m. Default: not at all.",
+        rich_help_panel=CLUSTER,
+    ),
+]
 CheckpointEvery = Annotated[
     str | None,
     Option(

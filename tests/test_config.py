@@ -5,16 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher import quantities as q
-from launcher.config import (
-    Environment,
-    Flags,
-    Request,
-    cluster_options,
-    make_request,
-    make_storage,
-    resume_request,
-)
+from launcher.config import Environment, Flags, Request, cluster_options, make_storage
 from launcher.errors import UsageError
+from launcher.request import make_request, resume_request
 
 HOME = Path("/home/ada")
 
@@ -236,3 +229,11 @@ def test_a_parser_gives_a_value_or_one_line(text: str) -> None:
             parse(text, "--x")
         except UsageError as error:
             assert "--x" in str(error)
+
+
+def test_waiting_for_busy_nodes_is_off_unless_asked_for() -> None:
+    assert request().wait_s == 0
+    assert request(Flags(wait="10m")).wait_s == 600
+    assert request(LAUNCH_WAIT="90s").wait_s == 90
+    with pytest.raises(UsageError, match="--wait 'long' is not a time span"):
+        request(Flags(wait="long"))
