@@ -1,25 +1,29 @@
 """Joins a Ray cluster, or starts an embedded one, and says what its nodes are and cost."""
 
 import logging
-import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from launcher import ray_session
 from launcher.cluster_join import check, find_target
+from launcher.cluster_nodes import BusyNode, Listing, busy_text, list_nodes
 from launcher.errors import ClusterError
-from launcher.pricing import Machine, price_of, table_usd_per_h
 from policies.schema import Node
 
 log = logging.getLogger(__name__)
+
+SETTLE_S = 3.0  # Ray's books lag by up to a second after a job has ended
+_POLL_S = 0.2
+_POLL_WAITING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """A connected Ray cluster; `how` tells a user which one and why.
 
+    `nodes` are the candidates; `busy` are nodes of which another job holds a part.
     `price_usd_per_h` is the explicit `--price` for every node, if there was one.
     """
 
@@ -28,6 +32,7 @@ class Cluster:
     nodes: tuple[Node, ...]
     how: str
     price_usd_per_h: float | None = None
+    busy: tuple[BusyNode, ...] = ()
 
 
 def connect(
@@ -37,6 +42,9 @@ def connect(
     price_usd_per_h: float | None,
     temp_dir: Path | None,
     log_dir: Path,
+    wait_s: float = 0.0,
+    progress: Callable[[str], None] = lambda _: None,
+    need_nodes: bool = True,
 ) -> Cluster:
     """Join `address`, else `ray_address`, else the cluster running here, else start one.
 
@@ -51,6 +59,9 @@ def connect(
         temp_dir: where Ray keeps its sessions; None means Ray's own default for a running
             cluster, and a folder of the launcher's for an embedded one.
         log_dir: an existing or new folder for what Ray says, `ray.log`.
+        wait_s: for how long to wait for nodes that other jobs hold.
+        progress: is told what is waited for.
+        need_nodes: whether a cluster without a free node is an error.
 
     Raises:
         ClusterError: unreachable, of other versions, or without a node to train on.
@@ -66,30 +77,38 @@ def connect(
         how = "started an embedded Ray"
     cluster = Cluster(gcs_address, target is None, (), how, price_usd_per_h)
     try:
-        return _require_nodes(refresh(cluster))
-    except ClusterError:
+        cluster = _await_free(refresh(cluster), wait_s, progress)
+        if need_nodes:
+            _require_nodes(cluster)
+    except BaseException:
         disconnect(cluster)
         raise
+    return cluster
 
 
-def refresh(cluster: Cluster) -> Cluster:
+def refresh(cluster: Cluster, settle_s: float = SETTLE_S) -> Cluster:
     """The same cluster with its nodes as they are now.
 
-    `cpus` and `gpus` are what no task, actor or placement group holds, by Ray's own books,
-    which lag by up to a second; so what this run itself still holds is not free.
+    A node of which anything is held is busy, by Ray's own books. They lag by up to a second,
+    so a node that was not busy before is looked at again for up to `settle_s` seconds: what a
+    segment or job that has just ended still holds does not count.
 
     Raises:
         ClusterError: a node carries a price label that is no price.
     """
-    import ray
-    from ray._private.state import available_resources_per_node
+    until_s = time.monotonic() + settle_s
+    known = {each.node.id for each in cluster.busy}
+    found = _read(cluster)
+    while {each.node.id for each in found.busy} - known and time.monotonic() < until_s:
+        time.sleep(_POLL_S)
+        found = _read(cluster)
+    return found
 
-    free_by_id: Mapping[str, Mapping[str, float]] = available_resources_per_node()
-    nodes = [
-        _node(raw, free_by_id.get(raw["NodeID"]), cluster) for raw in ray.nodes() if raw["Alive"]
-    ]
-    usable = sorted((n for n in nodes if n.cpus > 0), key=lambda n: (_ip_key(n.ip), n.id))
-    return replace(cluster, nodes=tuple(usable))
+
+def all_nodes(cluster: Cluster) -> tuple[Node, ...]:
+    """Every living node with all that it has: free, busy, and those without CPUs."""
+    listing = _listing(cluster)
+    return (*listing.nodes, *(each.node for each in listing.busy), *listing.idle)
 
 
 def disconnect(cluster: Cluster) -> None:
@@ -100,59 +119,44 @@ def disconnect(cluster: Cluster) -> None:
     ray.shutdown()
 
 
-def _require_nodes(cluster: Cluster) -> Cluster:
-    if not cluster.nodes:
-        raise ClusterError(
-            f"The Ray cluster at {cluster.address} has no node with a free CPU. "
-            "Wait until its other jobs end (ray status shows them), or add nodes."
-        )
+def _await_free(cluster: Cluster, wait_s: float, progress: Callable[[str], None]) -> Cluster:
+    """The cluster once nothing is busy any more, or when the wait is over."""
+    until_s = time.monotonic() + wait_s
+    said: tuple[BusyNode, ...] = ()
+    while cluster.busy and time.monotonic() < until_s:
+        if cluster.busy != said:
+            said = cluster.busy
+            progress(f"waiting: {busy_text(said)}")
+        time.sleep(_POLL_WAITING_S)
+        cluster = _read(cluster)
     return cluster
 
 
-def _node(raw: Mapping[str, Any], free: Mapping[str, float] | None, cluster: Cluster) -> Node:
-    total: Mapping[str, float] = raw["Resources"]
-    labels: Mapping[str, str] = raw.get("Labels") or {}
-    free = total if free is None else free
-    instance_type = instance_type_of(labels)
-    ip = str(raw["NodeManagerAddress"])
-    cpus, gpus = float(total.get("CPU", 0.0)), float(total.get("GPU", 0.0))
-    machine = Machine(ip, cpus, gpus, labels, instance_type, own=cluster.embedded)
-    price = price_of(machine, cluster.price_usd_per_h)
-    return Node(
-        id=str(raw["NodeID"]),
-        ip=ip,
-        cpus=float(free.get("CPU", 0.0)),
-        gpus=float(free.get("GPU", 0.0)),
-        instance_type=instance_type,
-        price_usd_per_h=price.usd_per_h,
-        price_source=price.source,
-        kind=instance_type or kind_of(cpus, gpus, labels.get("ray.io/accelerator-type")),
+def _require_nodes(cluster: Cluster) -> None:
+    if cluster.nodes:
+        return
+    if cluster.busy:
+        raise ClusterError(
+            f"Every node of the Ray cluster at {cluster.address} is in use: "
+            f"{busy_text(cluster.busy)}. Wait for them with --wait 10m, or end those jobs "
+            "(ray status shows what is held)."
+        )
+    raise ClusterError(
+        f"The Ray cluster at {cluster.address} has no node with a CPU. Add nodes: "
+        f"ray start --address={cluster.address}"
     )
 
 
-def instance_type_of(labels: Mapping[str, str]) -> str | None:
-    """The provider's name of the machine type, if a label tells it.
-
-    Any label `…/instance-type` counts (`launch/instance-type`, Kubernetes' own), then
-    `node_type`; the autoscaler's node group only where it's named like a known type.
-    """
-    named = {key.rsplit("/", 1)[-1].replace("_", "-"): value for key, value in labels.items()}
-    for key in ("instance-type", "node-type"):
-        if named.get(key):
-            return named[key]
-    group = labels.get("ray.io/node-group", "")
-    return group if group.lower() in table_usd_per_h() else None
+def _read(cluster: Cluster) -> Cluster:
+    listing = _listing(cluster)
+    return replace(cluster, nodes=listing.nodes, busy=listing.busy)
 
 
-def kind_of(cpus: float, gpus: float, accelerator: str | None = None) -> str:
-    """The name for machines that compute alike, such as `8 cpu + 1 gpu (T4)`."""
-    if gpus <= 0:
-        return f"{cpus:g} cpu"
-    return f"{cpus:g} cpu + {gpus:g} gpu" + (f" ({accelerator})" if accelerator else "")
+def _listing(cluster: Cluster) -> Listing:
+    import ray
+    from ray._private.state import available_resources_per_node
 
-
-def _ip_key(ip: str) -> tuple[int, bytes | str]:
-    try:
-        return (0, socket.inet_aton(ip))
-    except OSError:
-        return (1, ip)
+    free_by_id: Mapping[str, Mapping[str, float]] = available_resources_per_node()
+    return list_nodes(
+        ray.nodes(), free_by_id, price_usd_per_h=cluster.price_usd_per_h, own=cluster.embedded
+    )

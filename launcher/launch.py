@@ -160,6 +160,8 @@ class Launch:
             price_usd_per_h=request.price_usd_per_h,
             temp_dir=None,
             log_dir=self._log_dir,
+            wait_s=request.wait_s,
+            progress=self._stage,
         )
         try:
             _link_ray_logs(self._log_dir)

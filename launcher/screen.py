@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from launcher.cluster import Cluster
+from launcher.cluster_nodes import busy_text
 from launcher.config import Environment, Terminal
 from launcher.console import make_console
 from launcher.prepare import Measured, versions
@@ -57,6 +58,8 @@ class TerminalScreen:
         """Show which cluster it is, and its nodes."""
         self._nodes = cluster.nodes
         self._print(cluster_text(cluster.how, cluster.nodes, self._console.width))
+        if cluster.busy:
+            self.warn(f"{busy_text(cluster.busy)}; --wait 10m waits for that.")
 
     def measured(self, measured: Measured, cluster: Cluster) -> None:
         """Keep network and script until the decision gives the nodes their letters."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher import cluster_join
-from launcher.cluster import connect, instance_type_of, kind_of
+from launcher.cluster import connect
 from launcher.cluster_join import Target, check, find_target, parse_address
 from launcher.errors import ClusterError
 from launcher.ray_session import object_store_bytes, without_working_dir
@@ -131,21 +131,6 @@ def test_a_check_that_cannot_run_points_to_its_log(
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ClusterError, match=r"the question failed \(see .*ray\.log\)"):
         check(Target("127.0.0.1", free_port(), "joined"), tmp_path / "ray.log")
-
-
-def test_the_instance_type_is_read_from_whatever_label_tells_it() -> None:
-    assert instance_type_of({"launch/instance-type": "c5.large"}) == "c5.large"
-    assert instance_type_of({"node.kubernetes.io/instance-type": "m5.large"}) == "m5.large"
-    assert instance_type_of({"node_type": "g4dn.xlarge"}) == "g4dn.xlarge"
-    assert instance_type_of({"ray.io/node-group": "c5.2xlarge"}) == "c5.2xlarge"
-    assert instance_type_of({"ray.io/node-group": "cpu_worker"}) is None
-    assert instance_type_of({}) is None
-
-
-def test_machines_that_compute_alike_share_a_kind() -> None:
-    assert kind_of(8, 0) == "8 cpu"
-    assert kind_of(8, 1) == "8 cpu + 1 gpu"
-    assert kind_of(8, 1, "T4") == "8 cpu + 1 gpu (T4)"
 
 
 def test_the_object_store_stays_within_its_bounds() -> None:

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from launcher.cluster import instance_type_of
+from launcher.cluster_nodes import instance_type_of
 from launcher.pricing import Machine, price_of, table_usd_per_h
 
 FILE = Path(__file__).parents[1] / "cluster.yaml"

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.cluster import Cluster, connect, disconnect, refresh
+from launcher.cluster import Cluster, connect, disconnect
 from launcher.errors import ClusterError
 from launcher.probe import probe
 
@@ -105,30 +105,6 @@ def test_workers_get_our_launcher_and_no_folder_of_the_user(
     assert "py_modules_files" in module
     assert not [p for p in path if Path(p) == user_dir]
     assert not no_bytecode
-
-
-def test_cpus_that_another_actor_holds_are_not_free(cluster: Cluster) -> None:
-    import ray
-
-    @ray.remote(num_cpus=2)
-    class Holder:
-        def ready(self) -> bool:
-            return True
-
-    holder = Holder.remote()
-    assert ray.get(holder.ready.remote(), timeout=60)
-    assert total_cpus_soon(cluster, 4.0)
-    ray.kill(holder)
-    assert total_cpus_soon(cluster, 6.0)
-
-
-def total_cpus_soon(cluster: Cluster, cpus: float) -> bool:
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        if sum(n.cpus for n in refresh(cluster).nodes) == cpus:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def test_every_pair_is_measured_both_ways(cluster: Cluster, tmp_path: Path) -> None:
