@@ -14,6 +14,8 @@ from typing import Any
 import ray
 from ray.train.backend import Backend, BackendConfig
 
+from launcher.worker.ring_order import task_by_rank
+
 
 @dataclass
 class LaunchBackendConfig(BackendConfig):
@@ -80,7 +82,10 @@ def _set_environment(addresses: list[str], rank: int) -> None:
     os.environ["LAUNCH_RANK"] = str(rank)
     os.environ["LAUNCH_WORLD_SIZE"] = str(len(addresses))
     if len(addresses) > 1:
-        task = {"type": "worker", "index": rank}
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
+        tasks = task_by_rank(len(addresses))
+        address_by_task = dict(zip(tasks, addresses, strict=True))
+        workers = [address_by_task[task] for task in range(len(addresses))]
+        task = {"type": "worker", "index": tasks[rank]}
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
     else:
         os.environ.pop("TF_CONFIG", None)

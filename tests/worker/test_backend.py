@@ -56,6 +56,22 @@ def test_a_worker_of_several_learns_the_addresses_in_order_of_rank(
     }
 
 
+def test_of_more_than_ten_workers_the_ring_still_runs_in_order_of_rank(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    from launcher.worker.backend import _set_environment
+
+    address_by_name: dict[str, str] = {}
+    for rank in range(23):
+        _set_environment([f"10.0.0.{i}:1" for i in range(23)], rank)
+        config = json.loads(os.environ["TF_CONFIG"])
+        index = config["task"]["index"]
+        address_by_name[f"task:{index}"] = config["cluster"]["worker"][index]
+    # TensorFlow connects the tasks in the order of their names.
+    ring = [address_by_name[name] for name in sorted(address_by_name)]
+    assert ring == [f"10.0.0.{i}:1" for i in range(23)]
+
+
 def test_a_worker_alone_has_no_tf_config(environment: pytest.MonkeyPatch) -> None:
     from launcher.worker.backend import _set_environment
 

@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import tensorflow as tf
 
+from launcher.worker.ring_order import task_by_rank
+
 GROUP_KEY_BY_KIND = {"CPU": 77, "GPU": 78}
 """One group per kind of device: a worker may join a group with one device only."""
 
@@ -55,7 +57,8 @@ class CollectiveExchange:
             cluster_resolver=resolver, communication_options=options
         )
         world_size = len(resolver.cluster_spec().job_tasks("worker"))
-        return cls(strategy, int(resolver.task_id), world_size, timeout_s)
+        rank = task_by_rank(world_size).index(int(resolver.task_id))
+        return cls(strategy, rank, world_size, timeout_s)
 
     def sum_tensors(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
         """Sums tensors over ranks with one collective per dtype.
