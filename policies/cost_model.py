@@ -73,6 +73,7 @@ class StepParts:
     cpu_ratio: float = 1.0
     assumed_speed: bool = False
     assumed_links: bool = False
+    inferred_links: bool = False
     doubt_s: float = 0.0
 
     @property
@@ -214,14 +215,15 @@ def _with_exchange(
         parts.sharing,
         parts.cpu_ratio,
         parts.assumed_speed,
-        bool((~links.known[src, dst] & (src != dst)).any()),
+        bool((~(links.known | links.inferred)[src, dst] & (src != dst)).any()),
+        bool((links.inferred[src, dst] & (src != dst)).any()),
         float(latency_s - sure_s),
     )
 
 
 def step_time_s(plan: Plan, situation: Situation) -> float:
     """The prior's step time of a plan, in seconds."""
-    links = links_between(situation.nodes, situation.network)
+    links = links_between(situation.nodes, situation.network, plan.options.path)
     batch = situation.work.global_batch
     return step_parts(plan, situation.nodes, links, situation.workload, batch).total_s
 

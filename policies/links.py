@@ -1,17 +1,14 @@
-"""Every link between the nodes as arrays, with assumed values where nothing was measured."""
+"""Every link between the nodes as arrays: measured, else inferred from others, else assumed."""
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from policies.schema import Link, Network, Node
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from policies.completion import Bools, Floats, Ints, completed
+from policies.schema import DEFAULT_PATH, Link, Network, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +38,64 @@ JITTER_PER_HOP: Final = 0.33
 class Links:
     """Links between N nodes, row = source, column = destination, diagonal = loopback.
 
-    `one_way_s`, `s_per_byte` and `doubt` have shape `(N, N)`; `known` says which were measured.
-    `one_way_s` is what a hop takes on average: half the RTT, and what jitter and lost messages
-    add. `doubt`, in [0, 1), is the fraction of it that a disturbed probe may have made up.
+    `one_way_s`, `s_per_byte` and `doubt` have shape `(N, N)`; `known` says which were measured,
+    `inferred` which follow from measured links of both nodes (see `completion`); what is
+    neither is assumed. `one_way_s` is what a hop takes on average: half the RTT, and what jitter
+    and lost messages add. `doubt`, in [0, 1), is the fraction of it that a disturbed probe may
+    have made up.
     """
 
     index: dict[str, int]
     one_way_s: Floats
     s_per_byte: Floats
     known: Bools
+    inferred: Bools
     doubt: Floats
+
+    def among(self, nodes: Sequence[Node]) -> "Links":
+        """The links between some of the nodes, in their order."""
+        at = np.array([self.index[node.id] for node in nodes], dtype=np.int64)
+        cut = np.ix_(at, at)
+        return Links(
+            {node.id: i for i, node in enumerate(nodes)},
+            self.one_way_s[cut],
+            self.s_per_byte[cut],
+            self.known[cut],
+            self.inferred[cut],
+            self.doubt[cut],
+        )
 
     def rtt_s(self, src: str, dst: str) -> float:
         """Round-trip time between two nodes, in seconds."""
         return 2.0 * float(self.one_way_s[self.index[src], self.index[dst]])
 
 
-def links_between(nodes: Sequence[Node], network: Network | None) -> Links:
-    """Links of `nodes` (in their order): measured where the probe has an answer, else assumed.
+def links_between(
+    nodes: Sequence[Node], network: Network | None, path: str = DEFAULT_PATH
+) -> Links:
+    """Links of `nodes` (in their order) over one path.
 
-    A pair that the probe never tried takes the table's value for its distance. A pair that it
-    tried in vain is taken for no better than the worst link that it did measure.
+    A pair that the probe did not try is inferred from the links of its two nodes, or takes the
+    table's value for its distance where a node has none. A pair that it tried in vain is taken
+    for no better than the worst link that it did measure.
     """
     index = {node.id: i for i, node in enumerate(nodes)}
     one_way_s, s_per_byte = _assumed(nodes)
     known = np.zeros(one_way_s.shape, dtype=bool)
-    doubt = np.zeros(one_way_s.shape)
-    if network is not None and network.links:
-        columns = _columns(network.links, index)
-        _fill(columns, one_way_s, s_per_byte, known)
+    inferred, doubt = known.copy(), np.zeros(one_way_s.shape)
+    tried = () if network is None else [x for x in network.links if _is_tried(x, path)]
+    if network is not None and tried:
+        columns = _columns(tried, index)
+        vain = _in_vain(columns, len(nodes), [index[x] for x in network.silent if x in index])
+        inferred = _fill(columns, vain, one_way_s, s_per_byte)
+        known[columns.src, columns.dst] = ~np.isnan(columns.one_way_s + columns.s_per_byte)
         doubt[columns.src, columns.dst] = columns.doubt
-    return Links(index, one_way_s, s_per_byte, known, doubt)
+    return Links(index, one_way_s, s_per_byte, known, inferred & ~known, doubt)
+
+
+def _is_tried(link: Link, path: str) -> bool:
+    """Whether a link tells of a path. A node's loopback serves every path."""
+    return link.basis == "measured" and (link.path == path or link.src == link.dst)
 
 
 def _assumed(nodes: Sequence[Node]) -> tuple[Floats, Floats]:
@@ -97,13 +121,17 @@ def _site(ip: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Links as arrays of shape `(L,)`, slowest first; NaN means not known."""
+    """Links as arrays of shape `(L,)`, slowest first; NaN means not known.
 
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
+    `resent_s` is the part of `one_way_s` that lost messages add.
+    """
+
+    src: Ints
+    dst: Ints
     one_way_s: Floats
     s_per_byte: Floats
     doubt: Floats
+    resent_s: Floats
 
 
 def _columns(links: Sequence[Link], index: dict[str, int]) -> _Columns:
@@ -115,11 +143,19 @@ def _columns(links: Sequence[Link], index: dict[str, int]) -> _Columns:
     bandwidth = np.array([link.bandwidth_bytes_per_s or 0.0 for link in links])
     doubt = _doubt(rtt_s, jitter_s)
     counted_s = rtt_s / 2.0 + JITTER_PER_HOP * np.where(doubt > 0, rtt_s * doubt, 0.0)
-    one_way_s = counted_s + loss * RETRANSMIT_S
+    resent_s = loss * RETRANSMIT_S
+    one_way_s = counted_s + resent_s
     s_per_byte = np.divide(1.0, bandwidth, out=np.full(len(links), np.nan), where=bandwidth > 0)
     order = np.argsort(bandwidth, kind="stable")
     order = order[(src[order] >= 0) & (dst[order] >= 0)]
-    return _Columns(src[order], dst[order], one_way_s[order], s_per_byte[order], doubt[order])
+    return _Columns(
+        src[order],
+        dst[order],
+        one_way_s[order],
+        s_per_byte[order],
+        doubt[order],
+        resent_s[order],
+    )
 
 
 def _doubt(rtt_s: Floats, jitter_s: Floats) -> Floats:
@@ -133,14 +169,36 @@ def _doubt(rtt_s: Floats, jitter_s: Floats) -> Floats:
     return np.where(np.isnan(rtt_s), 0.0, doubt)
 
 
-def _fill(columns: _Columns, one_way_s: Floats, s_per_byte: Floats, known: Bools) -> None:
-    """Write measured values over the assumed ones, in place.
+def _in_vain(columns: _Columns, n_nodes: int, silent: Iterable[int]) -> Bools:
+    """Pairs that the probe tried without an answer, and all pairs of silent nodes."""
+    vain = np.zeros((n_nodes, n_nodes), dtype=bool)
+    vain[columns.src, columns.dst] = np.isnan(columns.one_way_s)
+    for i in silent:
+        vain[i, :] = vain[:, i] = True
+    np.fill_diagonal(vain, val=False)
+    return vain
 
-    Of several paths between two nodes the one with the highest bandwidth is written last.
+
+def _fill(columns: _Columns, vain: Bools, one_way_s: Floats, s_per_byte: Floats) -> Bools:
+    """Write measured and inferred values over the assumed ones, in place.
+
+    Lost messages are a link's own: they are not inferred for any other.
+
+    Returns:
+        Which links have a measured or inferred value.
     """
     where = (columns.src, columns.dst)
-    known[where] = ~(np.isnan(columns.one_way_s) | np.isnan(columns.s_per_byte))
-    for target, measured in ((one_way_s, columns.one_way_s), (s_per_byte, columns.s_per_byte)):
-        worst = float(np.nanmax(measured)) if not np.isnan(measured).all() else 0.0
-        pessimistic = np.maximum(target[where], worst)
-        target[where] = np.where(np.isnan(measured), pessimistic, measured)
+    clean_s, inverse = np.full_like(one_way_s, np.nan), np.full_like(s_per_byte, np.nan)
+    clean_s[where], inverse[where] = columns.one_way_s - columns.resent_s, columns.s_per_byte
+    whole_s, whole = completed(clean_s, inverse)
+    answered = ~np.isnan(columns.one_way_s)
+    whole_s[columns.src[answered], columns.dst[answered]] = columns.one_way_s[answered]
+    for target, found, measured in (
+        (one_way_s, whole_s, columns.one_way_s),
+        (s_per_byte, whole, columns.s_per_byte),
+    ):
+        target[...] = np.where(np.isnan(found), target, found)
+        if not np.isnan(measured).all():
+            target[vain] = np.maximum(target[vain], np.nanmax(measured))
+    found_both: Bools = ~np.isnan(whole_s + whole) & ~vain
+    return found_both

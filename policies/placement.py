@@ -66,12 +66,7 @@ class Placed:
 
 def site_of(pool: Pool, links: Links, workload: Workload, global_batch: int) -> Site:
     """The site of a pool, its links cut out of all nodes' links."""
-    at = np.array([links.index[node.id] for node in pool.nodes])
-    cut = np.ix_(at, at)
-    index = {node.id: i for i, node in enumerate(pool.nodes)}
-    inner = Links(
-        index, links.one_way_s[cut], links.s_per_byte[cut], links.known[cut], links.doubt[cut]
-    )
+    inner = links.among(pool.nodes)
     price = np.array([node.price_usd_per_h for node in pool.nodes])
     cpus = np.array([node.cpus for node in pool.nodes])
     first: dict[tuple[str, float], int] = {}

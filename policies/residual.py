@@ -29,6 +29,7 @@ TRANSFER: Final = 0.12
 SOFTWARE: Final = 0.20
 RING_LENGTH: Final = 0.08
 ASSUMED_LINKS: Final = 0.7
+INFERRED_LINKS: Final = 0.15
 DOUBTED_LINKS: Final = 0.7
 # What holds for one plan alone (this n, these links) and tells nothing of another.
 PLAN_COMPUTE: Final = 0.02
@@ -137,7 +138,8 @@ def _never_learned(parts: StepParts) -> float:
     total_s = max(parts.total_s, 1e-12)
     exchange = parts.exchange_s / total_s
     speed = ASSUMED_SPEED * parts.compute_s / total_s if parts.assumed_speed else 0.0
-    links = ASSUMED_LINKS * exchange if parts.assumed_links else 0.0
+    links = INFERRED_LINKS * exchange if parts.inferred_links else 0.0
+    links = ASSUMED_LINKS * exchange if parts.assumed_links else links
     doubt = DOUBTED_LINKS * parts.doubt_s / total_s
     return speed**2 + links**2 + doubt**2 + (NOISE_EXCHANGE * exchange) ** 2
 

@@ -121,7 +121,7 @@ def big_situation(n_nodes: int, links_per_node: int, rng: np.random.Generator) -
             near = sites[i] == sites[j]
             rtt_s, bandwidth = (0.0005, 6e8) if near else (0.03, 2e7)
             rtt_s *= rng.uniform(1.0, 1.2)
-            links.append(Link(nodes[i].id, nodes[j].id, "direct", rtt_s, 0.0, 0.0, bandwidth))
+            links.append(Link(nodes[i].id, nodes[j].id, "default", rtt_s, 0.0, 0.0, bandwidth))
     speeds = tuple(KindSpeed(f"k{k}", 0.02, c1, 8.0) for k, c1 in enumerate((5e-4, 2e-3, 8e-4)))
     load = Workload(
         "big", "keras", "exact", 10**6, 4 * 10**6, 10, (Fit(4096, 100, 10),), speeds, 5.0

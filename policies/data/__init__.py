@@ -72,7 +72,7 @@ def lab_network(rtt_s: float, n_nodes: int = 4) -> Network:
     """All pairs of the lab hosts at one RTT."""
     names = "abcdefgh"[:n_nodes]
     links = tuple(
-        Link(a, b, "direct", rtt_s, 0.0, 0.0, LAB_BANDWIDTH_BYTES_PER_S)
+        Link(a, b, "default", rtt_s, 0.0, 0.0, LAB_BANDWIDTH_BYTES_PER_S)
         for a in names
         for b in names
         if a != b

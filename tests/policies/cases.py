@@ -36,7 +36,7 @@ def network(names, rtt_s=0.0005, bandwidth=GBIT) -> Network:
         Link(
             src=a,
             dst=b,
-            path="direct",
+            path="default",
             rtt_s=rtt_s(a, b) if callable(rtt_s) else rtt_s,
             jitter_s=0.0,
             loss=0.0,

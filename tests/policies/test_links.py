@@ -46,21 +46,21 @@ def test_a_silent_link_is_no_better_than_the_worst_that_answered():
 
 
 def test_all_links_silent_leaves_the_assumed_values():
-    mute = Link("a", "b", "direct", None, None, None, None)
+    mute = Link("a", "b", "default", None, None, None, None)
     links = links_between([node("a"), node("b")], Network((mute,), "t", 1.0, ("b",)))
     assert links.rtt_s("a", "b") == pytest.approx(ONE_SITE.rtt_s)
 
 
 def test_of_two_paths_the_one_with_more_bandwidth_counts():
     slow = Link("a", "b", "vpn", 0.001, 0.0, 0.0, 1e6)
-    fast = Link("a", "b", "direct", 0.005, 0.0, 0.0, 1e8)
+    fast = Link("a", "b", "default", 0.005, 0.0, 0.0, 1e8)
     for order in ((slow, fast), (fast, slow)):
         links = links_between([node("a"), node("b")], Network(order, "t", 1.0))
         assert links.rtt_s("a", "b") == pytest.approx(0.005)
 
 
 def test_loss_and_jitter_lengthen_a_link():
-    link = Link("a", "b", "direct", 0.010, 0.002, 0.01, 1e8)
+    link = Link("a", "b", "default", 0.010, 0.002, 0.01, 1e8)
     links = links_between([node("a"), node("b")], Network((link,), "t", 1.0))
     counted_s = 0.010 * 0.002 / 0.012
     assert links.one_way_s[0, 1] == pytest.approx(
@@ -69,9 +69,9 @@ def test_loss_and_jitter_lengthen_a_link():
 
 
 def test_a_jitter_longer_than_the_rtt_lengthens_a_link_little_but_puts_it_in_doubt():
-    steady = Link("a", "b", "direct", 0.020, 0.0002, 0.0, 1e8)
-    shaken = Link("a", "c", "direct", 0.032, 0.072, 0.0, 1e8)
-    mute = Link("b", "c", "direct", None, 0.1, 0.0, 1e8)
+    steady = Link("a", "b", "default", 0.020, 0.0002, 0.0, 1e8)
+    shaken = Link("a", "c", "default", 0.032, 0.072, 0.0, 1e8)
+    mute = Link("b", "c", "default", None, 0.1, 0.0, 1e8)
     links = links_between(
         [node(x) for x in "abc"], Network((steady, shaken, mute), "2026-11-01", 1.0)
     )
@@ -85,7 +85,7 @@ def test_a_jitter_longer_than_the_rtt_lengthens_a_link_little_but_puts_it_in_dou
 @settings(max_examples=50, deadline=None)
 def test_more_rtt_or_more_jitter_is_never_faster(rtt_s, jitter_s, more_rtt_s, more_jitter_s):
     def one_way_s(rtt_s, jitter_s):
-        link = Link("a", "b", "direct", rtt_s, jitter_s, 0.0, 1e8)
+        link = Link("a", "b", "default", rtt_s, jitter_s, 0.0, 1e8)
         found = links_between([node("a"), node("b")], Network((link,), "2026-11-01", 1.0))
         return found.one_way_s[0, 1]
 

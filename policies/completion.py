@@ -1,0 +1,231 @@
+"""Links that were not measured, inferred from those that were: who sits near whom, at every scale.
+
+Networks are trees by and large (rack, site, continent). So nodes are grouped by single linkage on
+latency, cut where distances jump. A pair that was not measured is taken for the median of what was
+measured between the groups of its two nodes; groups that hardly met fall back on the larger groups
+that they are part of.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+# At most so many cuts of the tree of nodes, at its largest jumps.
+MAX_CUTS: Final = 8
+# What the larger groups say counts as much as this many links measured between the groups.
+COARSE_WEIGHT: Final = 0.5
+# A node's own distance from its group counts against this many links without any.
+NODE_WEIGHT: Final = 2.0
+NODE_ROUNDS: Final = 3
+# A pipe between groups is what the best of its links reach, not the very best: noise is no pipe.
+PIPE_QUANTILE: Final = 0.98
+PIPE_LINKS: Final = 3
+# A node whose links all stay this far below at least two pipes is limited by its own interface.
+BELOW_PIPE: Final = 0.8
+MIN_WIDE_LINKS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A partition of the nodes: the group of each, shape `(N,)`; `parent` in the coarser one."""
+
+    group: Ints
+    n_groups: int
+    parent: Ints
+
+
+def completed(one_way_s: Floats, s_per_byte: Floats) -> tuple[Floats, Floats]:
+    """Both arrays with every unmeasured link filled in, in O(N²) for N nodes.
+
+    Measured values stay as they are. A node without any measured link keeps NaN.
+
+    Args:
+        one_way_s: latency of directed links, shape `(N, N)`, NaN where not measured.
+        s_per_byte: inverse bandwidth, shape `(N, N)`, NaN where not measured; only read where
+            the latency is known too.
+    """
+    links = _off_diagonal(one_way_s)
+    n_all = one_way_s.size - len(one_way_s)
+    if len(links[0]) in (0, n_all) and np.isnan(s_per_byte[links]).sum() == 0:
+        return one_way_s.copy(), s_per_byte.copy()
+    levels = tuple(_levels(len(one_way_s), links, one_way_s[links]))
+    latency_s = np.exp(_latencies(levels, links, np.log(np.maximum(one_way_s[links], 1e-9))))
+    wide = _off_diagonal(np.where(np.isnan(one_way_s), np.nan, s_per_byte))
+    inverse = s_per_byte.copy()
+    if len(wide[0]):
+        inverse = 1.0 / _bandwidths(levels, wide, 1.0 / s_per_byte[wide])
+    return _only_unknown(one_way_s, latency_s, links), _only_unknown(s_per_byte, inverse, wide)
+
+
+def _off_diagonal(values: Floats) -> tuple[Ints, Ints]:
+    src, dst = np.nonzero(~np.isnan(values))
+    return src[src != dst], dst[src != dst]
+
+
+def _only_unknown(measured: Floats, inferred: Floats, links: tuple[Ints, Ints]) -> Floats:
+    """Measured values, and inferred ones between nodes that have any measured link."""
+    met = np.zeros(len(measured), dtype=bool)
+    met[links[0]] = met[links[1]] = True
+    fill = np.isnan(measured) & met[:, None] & met[None, :]
+    np.fill_diagonal(fill, val=False)
+    return np.where(fill, inferred, measured)
+
+
+def _levels(n_nodes: int, links: tuple[Ints, Ints], latency_s: Floats) -> Iterator[Level]:
+    """Partitions from one group of all down to every node alone."""
+    tree = _spanning_tree(n_nodes, links, latency_s)
+    parent = Level(np.zeros(n_nodes, dtype=np.int64), 1, np.zeros(1, dtype=np.int64))
+    yield parent
+    for cut_s in _cuts([edge_s for _, _, edge_s in tree]):
+        group = _groups(n_nodes, [(a, b) for a, b, edge_s in tree if edge_s < cut_s])
+        parent = _below(parent, group)
+        yield parent
+    yield _below(parent, np.arange(n_nodes))
+
+
+def _below(coarser: Level, group: Ints) -> Level:
+    n_groups = int(group.max()) + 1
+    parent = np.zeros(n_groups, dtype=np.int64)
+    parent[group] = coarser.group
+    return Level(group, n_groups, parent)
+
+
+def _spanning_tree(
+    n_nodes: int, links: tuple[Ints, Ints], latency_s: Floats
+) -> list[tuple[int, int, float]]:
+    """The minimum spanning forest (Kruskal 1956), its edges in the order of their latency."""
+    root = list(range(n_nodes))
+    tree = []
+    order = np.argsort(latency_s, kind="stable")
+    src, dst, s = links[0][order].tolist(), links[1][order].tolist(), latency_s[order].tolist()
+    for a, b, edge_s in zip(src, dst, s, strict=True):
+        x, y = _root(root, a), _root(root, b)
+        if x != y:
+            root[x] = y
+            tree.append((a, b, edge_s))
+            if len(tree) == n_nodes - 1:
+                break
+    return tree
+
+
+def _root(root: list[int], i: int) -> int:
+    while root[i] != i:
+        root[i] = root[root[i]]
+        i = root[i]
+    return i
+
+
+def _groups(n_nodes: int, edges: Sequence[tuple[int, int]]) -> Ints:
+    """Connected components, numbered from 0."""
+    root = list(range(n_nodes))
+    for a, b in edges:
+        root[_root(root, a)] = _root(root, b)
+    group: Ints = np.unique([_root(root, i) for i in range(n_nodes)], return_inverse=True)[1]
+    return group
+
+
+def _cuts(edges_s: Sequence[float]) -> list[float]:
+    """Latencies at which the tree is cut, longest first: inside its largest relative jumps."""
+    edges = np.log(np.maximum(np.array(edges_s), 1e-9))
+    jumps = np.diff(edges)
+    largest = np.argsort(-jumps, kind="stable")[:MAX_CUTS]
+    at = np.sort(largest[jumps[largest] > 0])[::-1]
+    return [float(np.exp((edges[i] + edges[i + 1]) / 2.0)) for i in at]
+
+
+def _latencies(levels: Sequence[Level], links: tuple[Ints, Ints], log_s: Floats) -> Floats:
+    """Logarithms of the latencies between any two nodes, shape `(N, N)`.
+
+    What the groups leave unexplained belongs to the nodes' own access lines (median polish,
+    Tukey 1977).
+    """
+    between = _grouped_medians(levels, links, log_s)
+    left = log_s - between[links]
+    alone = levels[-1]
+    own = np.zeros(len(between))
+    for _ in range(NODE_ROUNDS):
+        rest = left - own[links[1]]
+        node, middle, count = _quantiles(alone, (np.zeros_like(links[0]), links[0]), rest, 0.5)
+        own[node] = count / (count + NODE_WEIGHT) * middle
+    return between + own[:, None] + own[None, :]
+
+
+def _grouped_medians(levels: Sequence[Level], links: tuple[Ints, Ints], values: Floats) -> Floats:
+    """What `values` of links are between any two nodes, shape `(N, N)`.
+
+    From coarse to fine, the estimate between two groups is the median of their links, weighed by
+    their number against what the larger groups say.
+    """
+    estimate = np.full((1, 1), np.median(values))
+    for level, apart in zip(levels, _apart(levels, links), strict=True):
+        estimate = estimate[np.ix_(level.parent, level.parent)]
+        pair, middle, count = _quantiles(level, _where(apart, links), values[apart], 0.5)
+        flat = estimate.reshape(-1)
+        flat[pair] += count / (count + COARSE_WEIGHT) * (middle - flat[pair])
+    return estimate
+
+
+def _apart(levels: Sequence[Level], links: tuple[Ints, Ints]) -> list[Bools]:
+    """Per level, the links that no finer level sees inside one group, shape `(L,)` each.
+
+    A finer group that hardly met another is like others between groups, not like those inside.
+    """
+    finer = [level.group for level in levels[1:]] + [levels[-1].group]
+    return [group[links[0]] != group[links[1]] for group in finer]
+
+
+def _where(chosen: Bools, links: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    return links[0][chosen], links[1][chosen]
+
+
+def _quantiles(
+    level: Level, links: tuple[Ints, Ints], values: Floats, q: float
+) -> tuple[Ints, Floats, Ints]:
+    """Per pair of groups that met: its number, a quantile of its links, and how many they are."""
+    key = level.group[links[0]] * level.n_groups + level.group[links[1]]
+    order = np.lexsort((values, key))
+    pair, start, count = np.unique(key[order], return_index=True, return_counts=True)
+    at = q * (count - 1)
+    low, high = start + np.floor(at).astype(np.int64), start + np.ceil(at).astype(np.int64)
+    ordered = values[order]
+    return pair, (ordered[low] + ordered[high]) / 2.0, count
+
+
+def _bandwidths(levels: Sequence[Level], links: tuple[Ints, Ints], measured: Floats) -> Floats:
+    """Bytes per second between any two nodes: the least of uplink, downlink and pipe.
+
+    What those three leave unexplained is taken from the groups, as latency is.
+    """
+    pipe = _pipes(levels, links, measured)
+    uplink = _interfaces(len(pipe), links[0], measured, pipe[links])
+    downlink = _interfaces(len(pipe), links[1], measured, pipe[links])
+    expected = np.minimum(pipe, np.minimum(uplink[:, None], downlink[None, :]))
+    unexplained = np.log(measured / expected[links])
+    found: Floats = expected * np.exp(_grouped_medians(levels, links, unexplained))
+    return found
+
+
+def _pipes(levels: Sequence[Level], links: tuple[Ints, Ints], measured: Floats) -> Floats:
+    """What the network between two groups carries for one flow, between any two nodes."""
+    estimate = np.full((1, 1), np.quantile(measured, PIPE_QUANTILE))
+    for level, apart in zip(levels, _apart(levels, links), strict=True):
+        estimate = estimate[np.ix_(level.parent, level.parent)]
+        pair, high, count = _quantiles(level, _where(apart, links), measured[apart], PIPE_QUANTILE)
+        enough = count >= PIPE_LINKS
+        estimate.reshape(-1)[pair[enough]] = high[enough]
+    return estimate
+
+
+def _interfaces(n_nodes: int, node: Ints, measured: Floats, pipe: Floats) -> Floats:
+    """Limit of each node's own interface in one direction; infinite where nothing tells of one."""
+    most = np.zeros(n_nodes)
+    np.maximum.at(most, node, measured)
+    n_wide = np.bincount(node, pipe * BELOW_PIPE > most[node], minlength=n_nodes)
+    return np.where(n_wide >= MIN_WIDE_LINKS, most, np.inf)
