@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policies.cost_model import whole_cpus
-from policies.schema import Limits, Node, PlanOptions, Situation
+from policies.schema import DEFAULT_PATH, Limits, Node, PlanOptions, Situation
 
 # Up to here every n is looked at; beyond, each next n is about a quarter larger, and the
 # neighbours of the best are looked at afterwards.
@@ -20,12 +20,14 @@ class Pool:
 
     Ray gives all workers of a plan the same resources, so nodes with GPUs and nodes without
     make two pools. `cpus_per_worker` is None where a worker takes its share of the node.
+    `path` is the network over which its workers talk.
     """
 
     nodes: tuple[Node, ...]
     room: tuple[int, ...]
     cpus_per_worker: float | None
     gpus_per_worker: float
+    path: str = DEFAULT_PATH
 
     @property
     def n_max(self) -> int:
@@ -38,7 +40,18 @@ class Pool:
         if cpus is None:
             cpus = min(n.cpus / n_by_node[n.id] for n in self.nodes if n.id in n_by_node)
             cpus = whole_cpus(cpus)
-        return PlanOptions(cpus, self.gpus_per_worker)
+        return PlanOptions(cpus, self.gpus_per_worker, self.path)
+
+    def on_path(self, path: str, nodes: Iterable[Node]) -> "Pool":
+        """The same pool as far as its nodes have an address on a path."""
+        reached = {node.id for node in nodes}
+        kept = [i for i, node in enumerate(self.nodes) if node.id in reached]
+        return replace(
+            self,
+            nodes=tuple(self.nodes[i] for i in kept),
+            room=tuple(self.room[i] for i in kept),
+            path=path,
+        )
 
 
 def pools(nodes: Sequence[Node], limits: Limits) -> tuple[Pool, ...]:

@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from policies.arrays import Bools, Floats, Ints
 
 # At most so many cuts of the tree of nodes, at its largest jumps.
 MAX_CUTS: Final = 8
 # What the larger groups say counts as much as this many links measured between the groups.
-COARSE_WEIGHT: Final = 0.5
+COARSE_WEIGHT: Final = 0.1
 # A node's own distance from its group counts against this many links without any.
 NODE_WEIGHT: Final = 2.0
 NODE_ROUNDS: Final = 3
@@ -79,7 +76,7 @@ def _only_unknown(measured: Floats, inferred: Floats, links: tuple[Ints, Ints]) 
 
 
 def _levels(n_nodes: int, links: tuple[Ints, Ints], latency_s: Floats) -> Iterator[Level]:
-    """Partitions from one group of all down to every node alone."""
+    """Partitions of the nodes, from one group of all to ever smaller ones."""
     tree = _spanning_tree(n_nodes, links, latency_s)
     parent = Level(np.zeros(n_nodes, dtype=np.int64), 1, np.zeros(1, dtype=np.int64))
     yield parent
@@ -87,7 +84,6 @@ def _levels(n_nodes: int, links: tuple[Ints, Ints], latency_s: Floats) -> Iterat
         group = _groups(n_nodes, [(a, b) for a, b, edge_s in tree if edge_s < cut_s])
         parent = _below(parent, group)
         yield parent
-    yield _below(parent, np.arange(n_nodes))
 
 
 def _below(coarser: Level, group: Ints) -> Level:
@@ -148,11 +144,9 @@ def _latencies(levels: Sequence[Level], links: tuple[Ints, Ints], log_s: Floats)
     """
     between = _grouped_medians(levels, links, log_s)
     left = log_s - between[links]
-    alone = levels[-1]
     own = np.zeros(len(between))
     for _ in range(NODE_ROUNDS):
-        rest = left - own[links[1]]
-        node, middle, count = _quantiles(alone, (np.zeros_like(links[0]), links[0]), rest, 0.5)
+        node, middle, count = _quantiles(links[0], left - own[links[1]], 0.5)
         own[node] = count / (count + NODE_WEIGHT) * middle
     return between + own[:, None] + own[None, :]
 
@@ -166,10 +160,10 @@ def _grouped_medians(levels: Sequence[Level], links: tuple[Ints, Ints], values: 
     estimate = np.full((1, 1), np.median(values))
     for level, apart in zip(levels, _apart(levels, links), strict=True):
         estimate = estimate[np.ix_(level.parent, level.parent)]
-        pair, middle, count = _quantiles(level, _where(apart, links), values[apart], 0.5)
+        pair, middle, count = _quantiles(_pairs(level, links)[apart], values[apart], 0.5)
         flat = estimate.reshape(-1)
         flat[pair] += count / (count + COARSE_WEIGHT) * (middle - flat[pair])
-    return estimate
+    return _between_nodes(levels, estimate)
 
 
 def _apart(levels: Sequence[Level], links: tuple[Ints, Ints]) -> list[Bools]:
@@ -177,25 +171,29 @@ def _apart(levels: Sequence[Level], links: tuple[Ints, Ints]) -> list[Bools]:
 
     A finer group that hardly met another is like others between groups, not like those inside.
     """
-    finer = [level.group for level in levels[1:]] + [levels[-1].group]
-    return [group[links[0]] != group[links[1]] for group in finer]
+    apart = [level.group[links[0]] != level.group[links[1]] for level in levels[1:]]
+    return [*apart, links[0] != links[1]]
 
 
-def _where(chosen: Bools, links: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    return links[0][chosen], links[1][chosen]
+def _pairs(level: Level, links: tuple[Ints, Ints]) -> Ints:
+    """The pair of groups of each link, as one number."""
+    return level.group[links[0]] * level.n_groups + level.group[links[1]]
 
 
-def _quantiles(
-    level: Level, links: tuple[Ints, Ints], values: Floats, q: float
-) -> tuple[Ints, Floats, Ints]:
-    """Per pair of groups that met: its number, a quantile of its links, and how many they are."""
-    key = level.group[links[0]] * level.n_groups + level.group[links[1]]
+def _between_nodes(levels: Sequence[Level], between_groups: Floats) -> Floats:
+    finest = levels[-1].group
+    found: Floats = between_groups[np.ix_(finest, finest)]
+    return found
+
+
+def _quantiles(key: Ints, values: Floats, q: float) -> tuple[Ints, Floats, Ints]:
+    """Per key that occurs: the key, a quantile of its values, and how many they are."""
     order = np.lexsort((values, key))
-    pair, start, count = np.unique(key[order], return_index=True, return_counts=True)
+    found, start, count = np.unique(key[order], return_index=True, return_counts=True)
     at = q * (count - 1)
     low, high = start + np.floor(at).astype(np.int64), start + np.ceil(at).astype(np.int64)
     ordered = values[order]
-    return pair, (ordered[low] + ordered[high]) / 2.0, count
+    return found, (ordered[low] + ordered[high]) / 2.0, count
 
 
 def _bandwidths(levels: Sequence[Level], links: tuple[Ints, Ints], measured: Floats) -> Floats:
@@ -217,10 +215,11 @@ def _pipes(levels: Sequence[Level], links: tuple[Ints, Ints], measured: Floats) 
     estimate = np.full((1, 1), np.quantile(measured, PIPE_QUANTILE))
     for level, apart in zip(levels, _apart(levels, links), strict=True):
         estimate = estimate[np.ix_(level.parent, level.parent)]
-        pair, high, count = _quantiles(level, _where(apart, links), measured[apart], PIPE_QUANTILE)
+        key = _pairs(level, links)[apart]
+        pair, high, count = _quantiles(key, measured[apart], PIPE_QUANTILE)
         enough = count >= PIPE_LINKS
         estimate.reshape(-1)[pair[enough]] = high[enough]
-    return estimate
+    return _between_nodes(levels, estimate)
 
 
 def _interfaces(n_nodes: int, node: Ints, measured: Floats, pipe: Floats) -> Floats:

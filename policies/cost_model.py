@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from policies.links import Floats, Links, links_between
+from policies.arrays import Floats
+from policies.links import Links, links_between
 from policies.schema import KindSpeed, Node, Plan, Situation, Work, Workload
 
 

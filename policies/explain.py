@@ -5,9 +5,9 @@ from typing import Literal
 
 from policies.candidates import ceiling, pools
 from policies.cost_model import nodes_cost_usd_per_h, speed_of, startup_s
-from policies.links import Links, links_between
+from policies.paths import Paths, paths_between
 from policies.reasons import farthest_rtt_s, parts_of, versus
-from policies.schema import Basis, Candidate, Decision, Interval, Situation
+from policies.schema import DEFAULT_PATH, Basis, Candidate, Decision, Interval, Situation
 from policies.wording import count, dollars, duration, percent, size, workers
 
 
@@ -45,12 +45,12 @@ def explain(decision: Decision, situation: Situation) -> Explanation:
     """Why n and not n - 1 or n + 1: one readable sentence each, with numbers and their basis."""
     nodes = tuple(sorted(situation.nodes, key=lambda node: node.id))
     situation = replace(situation, nodes=nodes)
-    links = links_between(nodes, situation.network)
+    paths = paths_between(nodes, situation.network)
     return Explanation(
-        _why(decision, situation, links),
-        _not_fewer(decision, situation, links),
-        _not_more(decision, situation, links),
-        _facts(decision.candidate, situation, links),
+        _why(decision, situation, paths),
+        _not_fewer(decision, situation, paths),
+        _not_more(decision, situation, paths),
+        _facts(decision.candidate, situation, paths),
     )
 
 
@@ -58,9 +58,9 @@ def _row(decision: Decision, n: int) -> Candidate | None:
     return next((c for c in decision.candidates if c.plan.n_workers == n), None)
 
 
-def _why(decision: Decision, situation: Situation, links: Links) -> str:
+def _why(decision: Decision, situation: Situation, paths: Paths) -> str:
     chosen = decision.candidate
-    parts, step = parts_of(chosen, situation, links), chosen.prediction.step_s
+    parts, step = parts_of(chosen, situation, paths), chosen.prediction.step_s
     text = f"{workers(chosen.plan.n_workers)}: a step takes {duration(step.mean)} (predicted)"
     if parts.n_workers > 1:
         fraction = parts.exchange_s / parts.total_s
@@ -84,7 +84,7 @@ def _chance(decision: Decision, situation: Situation) -> str:
     return f", within {' and '.join(bounds)} with a probability of {percent(decision.p_fits)}"
 
 
-def _not_fewer(decision: Decision, situation: Situation, links: Links) -> str | None:
+def _not_fewer(decision: Decision, situation: Situation, paths: Paths) -> str | None:
     chosen = decision.candidate
     n = chosen.plan.n_workers
     if n == 1:
@@ -94,10 +94,10 @@ def _not_fewer(decision: Decision, situation: Situation, links: Links) -> str | 
     fewer = _row(decision, n - 1)
     if fewer is None:
         return f"Not {count(n - 1)}: not among the candidates."
-    return f"Not {count(n - 1)}: it would {versus(fewer, chosen, situation, links)}."
+    return f"Not {count(n - 1)}: it would {versus(fewer, chosen, situation, paths)}."
 
 
-def _not_more(decision: Decision, situation: Situation, links: Links) -> str:
+def _not_more(decision: Decision, situation: Situation, paths: Paths) -> str:
     chosen = decision.candidate
     n = chosen.plan.n_workers
     if situation.limits.workers == n:
@@ -106,17 +106,17 @@ def _not_more(decision: Decision, situation: Situation, links: Links) -> str:
     if more is None:
         limit = ceiling(situation, pools(situation.nodes, situation.limits))
         return f"Not {count(n + 1)}: {limit.reason}."
-    return f"Not {count(n + 1)}: it would {versus(more, chosen, situation, links)}."
+    return f"Not {count(n + 1)}: it would {versus(more, chosen, situation, paths)}."
 
 
-def _facts(chosen: Candidate, situation: Situation, links: Links) -> tuple[Fact, ...]:
+def _facts(chosen: Candidate, situation: Situation, paths: Paths) -> tuple[Fact, ...]:
     work, workload = situation.work, situation.workload
     gradients = f"{size(workload.payload_bytes)} in {workload.n_tensors:,} tensors"
     return (
         *_speeds(chosen, situation),
         Fact("gradients", gradients, "measured"),
         Fact("work", f"{work.steps:,} steps of {work.global_batch:,} rows", "measured"),
-        *_network(chosen, situation, links),
+        *_network(chosen, situation, paths),
         *_price(chosen, situation),
         Fact("start-up", duration(startup_s(chosen.plan, situation.nodes, workload)), "predicted"),
         Fact("step", _range(chosen.prediction.step_s), "predicted"),
@@ -144,13 +144,18 @@ def _speeds(chosen: Candidate, situation: Situation) -> list[Fact]:
     return list(facts.values())
 
 
-def _network(chosen: Candidate, situation: Situation, links: Links) -> list[Fact]:
+def _network(chosen: Candidate, situation: Situation, paths: Paths) -> list[Fact]:
     if chosen.plan.n_workers == 1:
         return []
-    parts = parts_of(chosen, situation, links)
+    parts = parts_of(chosen, situation, paths)
     local = len(set(chosen.plan.nodes)) == 1
-    assumed = parts.assumed_links or (local and not links.known.diagonal().any())
-    value = f"{duration(farthest_rtt_s(chosen, links))} round trip on the longest edge"
+    known = paths.links_of(chosen.plan).known
+    assumed = parts.assumed_links or (local and not known.diagonal().any())
+    value = f"{duration(farthest_rtt_s(chosen, paths))} round trip on the longest edge"
+    if chosen.plan.options.path != DEFAULT_PATH:
+        value += f", over {chosen.plan.options.path}"
+    if parts.inferred_links and not assumed:
+        value += " (some links inferred from others)"
     return [Fact("ring", value, "assumed" if assumed else "measured")]
 
 

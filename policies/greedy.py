@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
-from policies.links import Floats
+from policies.arrays import Floats, Ints
 from policies.local_search import improved
-from policies.placement import Ints, Placed, Site, place, rings, shares, undominated
+from policies.placement import Placed, Site, place, rings, shares, undominated
 
 MAX_SEEDS: Final = 8
 MAX_STARTS: Final = 3

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from policies.completion import Bools, Floats, Ints, completed
+from policies.arrays import Bools, Floats, Ints
+from policies.completion import completed
 from policies.schema import DEFAULT_PATH, Link, Network, Node
 
 

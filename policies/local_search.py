@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
+from policies.arrays import Floats, Ints
 from policies.cost_model import software_s
-from policies.links import Floats
-from policies.placement import Ints, Placed, Site, place, ring_s
+from policies.placement import Placed, Site, place, ring_s
 
 MAX_WORKERS: Final = 16
 MAX_OUTSIDERS: Final = 24

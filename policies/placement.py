@@ -12,14 +12,12 @@ from itertools import combinations, permutations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from policies.arrays import Floats, Ints
 from policies.candidates import Pool
 from policies.cost_model import compute_s, ring_parts, software_s, speed_of
-from policies.links import Floats, Links
+from policies.links import Links
 from policies.schema import Plan, Workload
-
-Ints = NDArray[np.int64]
 
 EXACT_UP_TO: Final = 8
 MAX_PLANS: Final = 6

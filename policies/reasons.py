@@ -6,7 +6,7 @@ from typing import Final
 from policies.bandit import ALIKE
 from policies.candidates import Ceiling
 from policies.cost_model import StepParts, step_parts
-from policies.links import Links
+from policies.paths import Paths
 from policies.schema import Candidate, Situation
 from policies.wording import count, dollars, duration, ordinal, percent, share, workers
 
@@ -17,14 +17,16 @@ SAME_COST: Final = 0.005
 FAR_S: Final = 0.002
 
 
-def parts_of(candidate: Candidate, situation: Situation, links: Links) -> StepParts:
+def parts_of(candidate: Candidate, situation: Situation, paths: Paths) -> StepParts:
     """A candidate's step by cause, as the prior sees it."""
     batch = situation.work.global_batch
-    return step_parts(candidate.plan, situation.nodes, links, situation.workload, batch)
+    return step_parts(
+        candidate.plan, situation.nodes, paths.links_of(candidate.plan), situation.workload, batch
+    )
 
 
 def reason_line(
-    rows: Mapping[int, Candidate], n: int, limit: Ceiling, situation: Situation, links: Links
+    rows: Mapping[int, Candidate], n: int, limit: Ceiling, situation: Situation, paths: Paths
 ) -> str:
     """The one line of a decision: what n gains over one worker, and why not one more.
 
@@ -33,7 +35,7 @@ def reason_line(
     chosen, one, above = rows[n], rows.get(1), rows.get(n + 1)
     if situation.limits.workers is not None:
         return f"{workers(n)}, as asked{_against_one(chosen, one)}."
-    more = _why_not_more(chosen, above, limit, situation, links)
+    more = _why_not_more(chosen, above, limit, situation, paths)
     if n == 1:
         return f"1 worker: {more}."
     return f"{workers(n)}{_against_one(chosen, one)}. {more[0].upper()}{more[1:]}."
@@ -59,18 +61,18 @@ def _why_not_more(
     above: Candidate | None,
     limit: Ceiling,
     situation: Situation,
-    links: Links,
+    paths: Paths,
 ) -> str:
     n = chosen.plan.n_workers
     if above is None:
         return f"no more than {count(n)}, for {limit.reason}"
     who = "two" if n == 1 else ordinal(n + 1)
-    return f"{who} would {versus(above, chosen, situation, links)}"
+    return f"{who} would {versus(above, chosen, situation, paths)}"
 
 
-def versus(other: Candidate, chosen: Candidate, situation: Situation, links: Links) -> str:
+def versus(other: Candidate, chosen: Candidate, situation: Situation, paths: Paths) -> str:
     """What another plan would do, its cause first: "share … and take 12 s longer"."""
-    cause = _cause(other, chosen, situation, links)
+    cause = _cause(other, chosen, situation, paths)
     effect = _effect(other, chosen)
     text = f"{cause} and {effect}" if cause else effect
     if other.p_fits < min(0.9, chosen.p_fits):
@@ -107,11 +109,11 @@ def _effect(other: Candidate, chosen: Candidate) -> str:
     return text if same_cost else f"{text}{_money(extra_usd, mine.cost_usd.mean)}"
 
 
-def _cause(other: Candidate, chosen: Candidate, situation: Situation, links: Links) -> str:
+def _cause(other: Candidate, chosen: Candidate, situation: Situation, paths: Paths) -> str:
     """What makes the larger plan gain less, or nothing when it is the smaller one."""
     if other.plan.n_workers < chosen.plan.n_workers:
         return ""
-    mine, theirs = parts_of(chosen, situation, links), parts_of(other, situation, links)
+    mine, theirs = parts_of(chosen, situation, paths), parts_of(other, situation, paths)
     if theirs.sharing > mine.sharing and other.plan.options.gpus_per_worker == 0:
         return _shared_cores(other, situation)
     growth_s = {
@@ -124,8 +126,8 @@ def _cause(other: Candidate, chosen: Candidate, situation: Situation, links: Lin
         return ""
     if largest == "compute":
         return "wait for a slower node"
-    far_s = farthest_rtt_s(other, links)
-    if largest == "latency" and far_s > 2.0 * farthest_rtt_s(chosen, links) and far_s > FAR_S:
+    far_s = farthest_rtt_s(other, paths)
+    if largest == "latency" and far_s > 2.0 * farthest_rtt_s(chosen, paths) and far_s > FAR_S:
         return f"sit {duration(far_s)} away"
     return f"spend {duration(theirs.exchange_s)} of each step on exchanging gradients"
 
@@ -137,9 +139,10 @@ def _shared_cores(other: Candidate, situation: Situation) -> str:
     return f"share {where} {cores}"
 
 
-def farthest_rtt_s(candidate: Candidate, links: Links) -> float:
+def farthest_rtt_s(candidate: Candidate, paths: Paths) -> float:
     """Round-trip time of the longest edge of a plan's ring, in seconds; 0 for one worker."""
     ring = candidate.plan.nodes
     if len(ring) == 1:
         return 0.0
+    links = paths.links_of(candidate.plan)
     return max(links.rtt_s(a, b) for a, b in zip(ring, ring[1:] + ring[:1], strict=True))

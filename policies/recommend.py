@@ -6,6 +6,7 @@ from typing import Final
 from policies.bandit import P_FITS, best, choose
 from policies.explain import Explanation, Fact, explain
 from policies.forecast import Forecast
+from policies.path_notes import path_notes
 from policies.reasons import reason_line
 from policies.schema import Candidate, Decision, Experience, Situation
 from policies.survey import Survey, survey
@@ -66,7 +67,7 @@ def recommend(
     explored = chosen != best(open_to_choice, situation.limits.objective)
     return Decision(
         at_step=at_step,
-        reason=reason_line(rows, n, found.ceiling, found.situation, found.links),
+        reason=reason_line(rows, n, found.ceiling, found.situation, found.paths),
         policy=POLICY,
         seed=seed,
         history=tuple(dict.fromkeys(e.run for e in experience)),
@@ -168,6 +169,9 @@ def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...
         notes.append("The network was not measured: its links are assumed.")
     elif parts.assumed_links:
         notes.append("Some links of this plan were not measured: they are assumed.")
+    elif parts.inferred_links:
+        notes.append("Some links of this plan were not measured: they are inferred from others.")
+    notes += path_notes(chosen.plan, found.paths)
     if parts.assumed_speed:
         notes.append("A node of this plan was not profiled: its speed is assumed.")
     if any(n.id in held and n.price_source == "assumed" for n in situation.nodes):

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from policies.arrays import Floats
 from policies.cost_model import StepParts, startup_s, step_parts
-from policies.links import Floats, links_between
+from policies.links import links_between
 from policies.robust import Posterior, before_any_row, robust_fit
 from policies.schema import Experience, Node, Situation
 
@@ -184,9 +185,7 @@ class _Row:
 
 
 def _row(e: Experience, script: str) -> _Row:
-    nodes = _held_nodes(e)
-    links = links_between(nodes, e.network)
-    parts = step_parts(e.plan, nodes, links, e.workload, e.global_batch)
+    parts = _parts(e)
     own = e.workload.fingerprint == script
     trust = 1.0 / (1.0 + _never_learned(parts) / NOISE**2)
     return _Row(
@@ -196,6 +195,17 @@ def _row(e: Experience, script: str) -> _Row:
         math.log(e.step_s / parts.total_s),
         (1.0 if own else OTHER_WEIGHT) * e.steps / (e.steps + FEW_STEPS) * trust,
     )
+
+
+def _parts(e: Experience) -> StepParts:
+    """The step that the prior said; links not measured are inferred from those of all nodes."""
+    nodes, path = _held_nodes(e), e.plan.options.path
+    links = links_between(nodes, e.network, path)
+    parts = step_parts(e.plan, nodes, links, e.workload, e.global_batch)
+    if not (parts.inferred_links or parts.assumed_links) or len(nodes) == len(e.nodes):
+        return parts
+    links = links_between(e.nodes, e.network, path)
+    return step_parts(e.plan, e.nodes, links, e.workload, e.global_batch)
 
 
 def _held_nodes(e: Experience) -> tuple[Node, ...]:

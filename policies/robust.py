@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from sklearn.linear_model import BayesianRidge
 
-from policies.links import Floats
+from policies.arrays import Floats
 
 # Degrees of freedom of the Student-t that a row is drawn from, given all others: few, since one
 # row in five to ten of a shared machine is disturbed.

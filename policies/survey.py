@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from policies.bandit import best
+from policies.bandit import ALIKE, best, loss
 from policies.candidates import Ceiling, Pool, ceiling, pools, worker_counts
 from policies.forecast import Forecast, forecast
 from policies.greedy import Tour, placements_along, tours
-from policies.links import Links, links_between
+from policies.paths import Path, Paths, paths_between
 from policies.placement import EXACT_UP_TO, Placed, Site, placements, site_of
 from policies.residual import Residual, learn
-from policies.schema import Experience, Situation
+from policies.schema import DEFAULT_PATH, Experience, Plan, Situation
 
 # Rounds of looking beside the best n where not every n was looked at.
 REFINE_ROUNDS: Final = 12
@@ -19,10 +19,13 @@ REFINE_ROUNDS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What all candidates of one decision share; nodes are in the order of their ids."""
+    """What all candidates of one decision share; nodes are in the order of their ids.
+
+    `sites` are pools of nodes on a path, those on Ray's own network first.
+    """
 
     situation: Situation
-    links: Links
+    paths: Paths
     residual: Residual
     sites: tuple[tuple[Site, tuple[Tour, ...]], ...]
     ceiling: Ceiling
@@ -35,8 +38,21 @@ class Survey:
             if n_workers <= site.pool.n_max
             for placed in _placements(site, found, n_workers)
         ]
-        forecasts = [forecast(p, self.situation, self.links, self.residual) for p in plans]
-        return best(forecasts, self.situation.limits.objective) if forecasts else None
+        return self._best([self._forecast(plan) for plan in plans]) if plans else None
+
+    def _forecast(self, plan: Plan) -> Forecast:
+        return forecast(plan, self.situation, self.paths.links_of(plan), self.residual)
+
+    def _best(self, forecasts: Sequence[Forecast]) -> Forecast:
+        """The best; on Ray's own network where no other is better by more than likeness."""
+        objective = self.situation.limits.objective
+        chosen = best(forecasts, objective)
+        usual = [f for f in forecasts if f.plan.options.path == DEFAULT_PATH]
+        if chosen.plan.options.path == DEFAULT_PATH or not usual:
+            return chosen
+        rival = best(usual, objective)
+        alike = loss(rival, objective) <= loss(chosen, objective) * (1.0 + ALIKE)
+        return rival if alike and rival.p_fits >= chosen.p_fits - ALIKE else chosen
 
     def forecasts(self, counts: Sequence[int]) -> dict[int, Forecast]:
         """The best plan of each n that has one, by n."""
@@ -63,18 +79,21 @@ class Survey:
 
 
 def survey(situation: Situation, experience: Sequence[Experience]) -> Survey:
-    """Prepare a decision: links, what experience says, pools of nodes and tours through them."""
+    """Prepare a decision: paths, what experience says, pools of nodes and tours through them."""
     nodes = tuple(sorted(situation.nodes, key=lambda node: node.id))
     ordered = replace(situation, nodes=nodes)
-    links = links_between(nodes, situation.network)
-    found = pools(nodes, situation.limits)
-    sites = tuple(_site(pool, links, ordered) for pool in found)
+    paths = paths_between(nodes, situation.network)
+    usual = pools(nodes, situation.limits)
+    found = [(pool, paths.default) for pool in usual]
+    for path in paths.others:
+        found += [(pool.on_path(path.name, path.nodes), path) for pool in usual]
+    sites = tuple(_site(pool, path, ordered) for pool, path in found if pool.nodes)
     residual = learn(ordered, experience)
-    return Survey(ordered, links, residual, sites, ceiling(ordered, found))
+    return Survey(ordered, paths, residual, sites, ceiling(ordered, usual))
 
 
-def _site(pool: Pool, links: Links, situation: Situation) -> tuple[Site, tuple[Tour, ...]]:
-    site = site_of(pool, links, situation.workload, situation.work.global_batch)
+def _site(pool: Pool, path: Path, situation: Situation) -> tuple[Site, tuple[Tour, ...]]:
+    site = site_of(pool, path.links, situation.workload, situation.work.global_batch)
     return site, tours(site) if len(pool.nodes) > EXACT_UP_TO else ()
 
 

@@ -44,6 +44,11 @@ def share(ratio: float) -> str:
     return f"{100 * ratio:.0f} % of"
 
 
+def times(ratio: float) -> str:
+    """How many times as much: "1.4 ×", "9 ×", "120 ×"."""
+    return f"{ratio:.1f} ×" if ratio < 3.95 else f"{float(f'{ratio:.2g}'):,.0f} ×"
+
+
 def duration(seconds: float) -> str:
     """A time with two figures and its unit: "8 µs", "41 ms", "12 s", "5 min", "1 h 20 min"."""
     if 0.0 < seconds < 9.95e-5:

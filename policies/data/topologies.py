@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from policies.links import Floats
+from policies.arrays import Floats, Ints
 from policies.schema import Link, Network, Node
 
 GBIT: Final = 1.25e8
@@ -51,7 +51,7 @@ def flat(n_nodes: int, rng: np.random.Generator) -> Topology:
 
 
 def two_level(n_nodes: int, rng: np.random.Generator) -> Topology:
-    """Racks of 24 on average: 0.1 ms and 10 Gbit/s inside, 0.5 ms and 2.5 Gbit/s between any two."""
+    """Racks of 24 on average: 0.1 ms and 10 Gbit/s inside, 0.5 ms and 2.5 between any two."""
     rack = rng.integers(0, max(2, n_nodes // 24), n_nodes)
     same = rack[:, None] == rack[None, :]
     return _topology(rack, np.where(same, 1e-4, 5e-4), np.where(same, 10.0, 2.5) * GBIT, rng)
@@ -99,7 +99,7 @@ TOPOLOGIES: Final[Mapping[str, Callable[[int, np.random.Generator], Topology]]] 
 }
 
 
-def _topology(group: Floats, rtt_s: Floats, rate: Floats, rng: np.random.Generator) -> Topology:
+def _topology(group: Ints, rtt_s: Floats, rate: Floats, rng: np.random.Generator) -> Topology:
     """Every pair is a few per cent off; nodes of a group share a /16."""
     n_nodes, seen = len(group), dict.fromkeys(range(int(group.max()) + 1), 0)
     nodes = []
