@@ -4,6 +4,7 @@
 
 import secrets
 import sys
+import time
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -225,6 +226,46 @@ def _probe(
         _print_json(CODEC.encode(network))
         return
     print_probe(_console(session), cluster.how, cluster.nodes, network)
+
+
+@app.command("doctor")
+def _doctor(
+    ctx: typer.Context,
+    script: o.AnyScript = None,
+    address: o.Address = None,
+    storage: o.StorageUri = None,
+    json: o.Json = None,
+) -> int:
+    """Check whether every node is fit to train: versions, ports, clocks, disks, paths, imports."""
+    session: Session = ctx.obj
+    if script is None:
+        refuse_args(session)
+    address_, _ = cluster_options(_flags(ctx), session.environment)
+    storage_uri = make_storage(storage, session.environment)
+    from launcher.doctor import examine_script, see_cluster
+    from launcher.doctor_report import print_report, report_json
+    from launcher.progress_streams import make_progress
+
+    needs = examine_script(script, session.args, session.environment)
+    progress = make_progress(
+        session.environment, session.terminal, time.monotonic, is_json=bool(json)
+    )
+    try:
+        report = see_cluster(
+            address_,
+            session.environment.ray_address,
+            needs,
+            storage_uri,
+            log_dir=session.start_logging(progress.line),
+            progress=progress.stage,
+        )
+    finally:
+        progress.close()
+    if json:
+        sys.stdout.write(report_json(report) + "\n")
+    else:
+        print_report(_console(session), report)
+    return report.exit_code
 
 
 def main() -> None:

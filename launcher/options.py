@@ -9,6 +9,9 @@ MONEY, CLUSTER, TRAINING, OUTPUT = "Money and time", "Cluster and workers", "Tra
 Script = Annotated[
     str, Argument(metavar="SCRIPT", help="A Keras script. Its own arguments go after --.")
 ]
+AnyScript = Annotated[
+    str | None, Argument(metavar="[SCRIPT]", help="The script that is to be trained.")
+]
 Extra = Annotated[list[str] | None, Argument(metavar="-- ARGS", hidden=True)]
 RunName = Annotated[str, Argument(metavar="RUN", help="The run's name, as `launch runs` shows it.")]
 Budget = Annotated[

@@ -88,8 +88,8 @@ def check_script(path: Path, cwd: Path, *, home: Path, legacy_keras: bool = Fals
     Raises:
         ScriptError: the script cannot be trained as it is.
     """
-    script = _read_script(path)
-    modules = _follow(script)
+    script = read_script(path)
+    modules = follow_imports(script)
     kind: ScriptKind = TRAIN_LOOP if TRAIN_LOOP in script.functions() else "fit"  # type: ignore[assignment] # mypy widens TRAIN_LOOP
     _refuse_backend(modules)
     if kind == "fit":
@@ -104,7 +104,7 @@ def check_script(path: Path, cwd: Path, *, home: Path, legacy_keras: bool = Fals
     )
 
 
-def _read_script(path: Path) -> Module:
+def read_script(path: Path) -> Module:
     """Parse the script itself, or say why that cannot be."""
     if not path.exists():
         raise ScriptError(_missing(path))
@@ -142,7 +142,7 @@ def _parse(path: Path, file: str, content: bytes) -> Module:
     return read_module(path, file, tree)
 
 
-def _follow(script: Module) -> tuple[Module, ...]:
+def follow_imports(script: Module) -> tuple[Module, ...]:
     """The script and all local modules that it imports, directly or not."""
     folder = script.path.parent
     modules = {script.path: script}

@@ -1,8 +1,6 @@
 """What a person sees of a run: stages, the decision, the script's output, the outcome."""
 
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
@@ -15,6 +13,7 @@ from launcher.config import Environment, Terminal
 from launcher.console import make_console
 from launcher.prepare import Measured, versions
 from launcher.progress import Progress, Status
+from launcher.progress_streams import make_progress
 from launcher.record import RunRecord
 from launcher.report import print_decision, print_outcome
 from launcher.summary import cluster_text, legend_text, network_text, node_letters, script_text
@@ -125,21 +124,5 @@ def make_screen(
         (sys.stderr, terminal.stderr_is_tty) if is_json else (sys.stdout, terminal.stdout_is_tty)
     )
     console = make_console(out, is_tty=out_is_tty, environment=environment)
-    errors = make_console(sys.stderr, is_tty=terminal.stderr_is_tty, environment=environment)
-    progress = Progress(
-        out,
-        sys.stderr,
-        live=terminal.stderr_is_tty and errors.width >= 20,
-        shared=out is sys.stderr or (out_is_tty and terminal.stderr_is_tty),
-        clock=clock,
-        width=lambda: errors.width,
-    )
-    if terminal.stderr_is_tty:
-        threading.Thread(target=_tick, args=(progress,), daemon=True).start()
+    progress = make_progress(environment, terminal, clock, is_json=is_json)
     return TerminalScreen(progress, console, sys.stdin)
-
-
-def _tick(progress: Progress) -> None:
-    while True:
-        time.sleep(1.0)
-        progress.tick()

@@ -70,7 +70,7 @@ def refused(result: tuple[int, str, str], message: str, code: int = 2) -> None:
 def test_help_names_the_commands(launch: Launch, words: list[str]) -> None:
     code, out, err = launch(*words)
     assert (code, err) == (0, "")
-    assert all(name in out for name in ("run", "resume", "runs", "explain", "probe"))
+    assert all(name in out for name in ("run", "resume", "runs", "explain", "probe", "doctor"))
 
 
 def test_the_version_is_printed(launch: Launch) -> None:
@@ -152,6 +152,17 @@ def test_an_option_without_its_value_is_refused(launch: Launch) -> None:
 def test_a_mistyped_command_gets_a_suggestion(launch: Launch) -> None:
     refused(launch("explian", "brave-otter"), "Did you mean `launch explain`?")
     refused(launch("--budget", "5", "runs"), "The command stands first: launch runs")
+
+
+def test_the_doctor_refuses_a_script_that_cannot_be_trained(launch: Launch) -> None:
+    refused(launch("doctor", "nothing.py"), "There is no script ")
+    refused(launch("doctor", "--", "--data", "/mnt/x"), "takes no arguments after --")
+
+
+def test_the_doctor_says_in_one_line_that_there_is_no_cluster(launch: Launch) -> None:
+    code, out, err = launch("doctor", "--address", "127.0.0.1:9")
+    assert (code, out) == (4, "")
+    assert "No Ray cluster answers at 127.0.0.1:9" in err.splitlines()[-1]
 
 
 def test_a_missing_script_is_named(launch: Launch) -> None:

@@ -1,0 +1,273 @@
+"""Looks at every node before training: is it fit? All nodes at the same time, quietly."""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.cluster import Cluster
+from launcher.connectivity import peers
+from launcher.diagnosis import Findings, diagnose
+from launcher.errors import ClusterError
+from launcher.problem import Problem
+from launcher.script_needs import ScriptNeeds
+from launcher.worker.checkup import (
+    TOKEN_BYTES,
+    CheckupAgent,
+    NodeFacts,
+    Peer,
+    launcher_version,
+    meet,
+    node_facts,
+)
+from policies.schema import Node
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 30.0
+CONNECT_S = 2.0  # a packet that a firewall drops is sent again after 1 s
+REMEMBERED_S = 24 * 3600.0
+_MAX_REMEMBERED = 50
+_START_GRACE_S = 10.0  # an agent's process starts in 1 to 3 s, on a busy or slow node later
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """Which nodes cannot train.
+
+    Attributes:
+        reasons_by_node: of the nodes that are not fit, why, by node id.
+        warnings: what else should be known, one line each.
+    """
+
+    reasons_by_node: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def fit_part(self, cluster: Cluster, driver: str) -> Cluster:
+        """The cluster without the nodes that cannot train.
+
+        Args:
+            driver: id of the driver's own node.
+
+        Raises:
+            ClusterError: the driver's own node or all nodes are not fit.
+        """
+        unfit = [node for node in cluster.nodes if node.id in self.reasons_by_node]
+        if unfit and len(unfit) == len(cluster.nodes):
+            first = unfit[0]
+            count = "The only node" if len(unfit) == 1 else f"None of the {len(unfit)} nodes"
+            fit = "is not fit" if len(unfit) == 1 else "is fit"
+            raise ClusterError(
+                f"{count} {fit} to train. {first.ip} {'; '.join(self.reasons_by_node[first.id])}. "
+                "See: launch doctor SCRIPT"
+            )
+        if driver in self.reasons_by_node:
+            raise ClusterError(
+                "This machine is not fit to train: it "
+                f"{'; '.join(self.reasons_by_node[driver])}. See: launch doctor SCRIPT"
+            )
+        kept = tuple(node for node in cluster.nodes if node.id not in self.reasons_by_node)
+        return replace(cluster, nodes=kept)
+
+    def lines(self, nodes: Sequence[Node]) -> tuple[str, ...]:
+        """One line per node that is left out, and the warnings."""
+        left_out = (
+            f"{node.ip} is left out: it {'; '.join(self.reasons_by_node[node.id])}."
+            for node in nodes
+            if node.id in self.reasons_by_node
+        )
+        return (*left_out, *self.warnings)
+
+
+def checkup(
+    cluster: Cluster,
+    needs: ScriptNeeds,
+    *,
+    cache: Path | None = None,
+    deadline_s: float = DEADLINE_S,
+    now_s: float | None = None,
+) -> Checkup:
+    """Check the cluster's candidates, unless these very nodes were found fit a while ago.
+
+    An embedded Ray is this machine with this very environment: there is nothing to check.
+    Blocks for 2 to 4 s; at most for the deadline.
+
+    Args:
+        cluster: a connected cluster.
+        needs: what the script needs on every node.
+        cache: a file that remembers sets of nodes without a problem; None: always check.
+        deadline_s: for all nodes together.
+        now_s: seconds since the epoch.
+    """
+    if cluster.embedded or not cluster.nodes:
+        return Checkup()
+    now_s = time.time() if now_s is None else now_s
+    key = _key(cluster.nodes, needs)
+    if cache is not None and now_s - _remembered(cache).get(key, 0.0) < REMEMBERED_S:
+        log.info("these %d nodes were found fit a while ago", len(cluster.nodes))
+        return Checkup()
+    found = examine(cluster.nodes, needs, deadline_s=deadline_s)
+    problems = diagnose(found, needs)
+    if cache is not None and not any(each.level in ("warn", "fail") for each in problems):
+        _remember(cache, key, now_s)
+    return conclude(found, problems)
+
+
+def conclude(found: Findings, problems: Sequence[Problem]) -> Checkup:
+    """Which nodes are not fit.
+
+    What is missing everywhere is left for the script to say, and silent nodes to the probe.
+    """
+    reasons: dict[str, tuple[str, ...]] = {}
+    for problem in problems:
+        log.info("checkup: %s: %s %s: %s", problem.level, problem.node, problem.check, problem.text)
+        if problem.level == "fail" and not problem.everywhere and problem.check != "answers":
+            reasons[problem.node] = (*reasons.get(problem.node, ()), problem.text)
+    warned = [each for each in problems if each.level == "warn" and each.node not in reasons]
+    return Checkup(reasons, grouped(warned, {node.id: node.ip for node in found.nodes}))
+
+
+def grouped(problems: Sequence[Problem], ip_by_node: Mapping[str, str]) -> tuple[str, ...]:
+    """One line per problem, with all nodes that share it."""
+    nodes_by_text: dict[str, list[str]] = {}
+    for problem in problems:
+        nodes_by_text.setdefault(problem.text, []).append(ip_by_node[problem.node])
+    return tuple(f"{_named(ips)} {text}." for text, ips in nodes_by_text.items())
+
+
+def examine(
+    nodes: Sequence[Node],
+    needs: ScriptNeeds,
+    *,
+    deadline_s: float = DEADLINE_S,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Findings:
+    """Ask all nodes at the same time what is there, and let them meet each other.
+
+    A node that does not answer costs its waiting time once.
+    """
+    import ray
+
+    token = os.urandom(TOKEN_BYTES)
+    driver = ray.get_runtime_context().get_node_id()
+    until_s = time.monotonic() + deadline_s
+    agents: dict[str, Any] = {}
+    try:
+        progress(f"asking {_count(nodes)}")
+        agents |= _start_agents(nodes, token)
+        mine = node_facts(needs.on_node, None)
+        facts, silence = _facts(agents, needs, until_s)
+        there = [Peer(n.id, n.ip, facts[n.id].port) for n in nodes if n.id in facts]
+        progress(f"letting {_count(there)} meet")
+        meetings = {
+            peer.node: agents[peer.node].meet.remote(
+                [there[j] for j in peers(i, len(there))], CONNECT_S
+            )
+            for i, peer in enumerate(there)
+        }
+        from_driver = meet(there, token, CONNECT_S)
+        contacts, unheard = _answers(meetings, max(until_s - time.monotonic(), 2 * CONNECT_S))
+    finally:
+        for agent in agents.values():
+            ray.kill(agent)
+    for node in unheard:
+        silence[node] = "its checkup agent stopped answering"
+        del facts[node]
+    return Findings(tuple(nodes), driver, mine, facts, silence, contacts, from_driver)
+
+
+def _start_agents(nodes: Sequence[Node], token: bytes) -> dict[str, Any]:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    remote = ray.remote(num_cpus=0, max_restarts=0)(CheckupAgent)
+    return {
+        node.id: remote.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)
+        ).remote(node.ip, token)
+        for node in nodes
+    }
+
+
+def _facts(
+    agents: Mapping[str, Any], needs: ScriptNeeds, until_s: float
+) -> tuple[dict[str, NodeFacts], dict[str, str]]:
+    """What the nodes say, and why others say nothing."""
+    import ray
+
+    refs = {node: agent.facts.remote(needs.on_node) for node, agent in agents.items()}
+    asked_s = time.monotonic()
+    half = (len(refs) + 1) // 2
+    ray.wait(list(refs.values()), num_returns=half, timeout=until_s - asked_s)
+    half_s = time.monotonic() - asked_s
+    patience_s = min(until_s - time.monotonic(), _START_GRACE_S + 3 * half_s)
+    return _answers(refs, patience_s)
+
+
+def _answers(refs: Mapping[str, Any], timeout_s: float) -> tuple[dict[str, Any], dict[str, str]]:
+    """The results that came in time, and why others did not, by key."""
+    import ray
+    from ray.exceptions import RayError
+
+    if not refs:
+        return {}, {}
+    timeout_s = max(0.0, timeout_s)
+    ready, _ = ray.wait(list(refs.values()), num_returns=len(refs), timeout=timeout_s)
+    found: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    for key, ref in refs.items():
+        if ref not in ready:
+            missing[key] = "its checkup agent did not start in time (ray status; ray.log)"
+            continue
+        try:
+            found[key] = ray.get(ref)
+        except RayError as error:
+            missing[key] = str(error).strip().splitlines()[-1].strip()
+    return found, missing
+
+
+def _count(nodes: Sequence[Any]) -> str:
+    return f"{len(nodes):,} node{'' if len(nodes) == 1 else 's'}"
+
+
+def _named(ips: Sequence[str]) -> str:
+    if len(ips) <= 3:
+        return ", ".join(ips)
+    return f"{', '.join(ips[:2])} and {len(ips) - 2} more"
+
+
+def _key(nodes: Sequence[Node], needs: ScriptNeeds) -> str:
+    """This set of nodes (ids live as long as their Ray), our versions, and what is needed."""
+    parts = [
+        sorted(node.id for node in nodes),
+        launcher_version(),
+        asdict(node_facts(replace(needs.on_node, modules=(), paths=()), None))["version_by_name"],
+        list(needs.modules),
+        [need.path for need in needs.paths],
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _remembered(cache: Path) -> dict[str, float]:
+    try:
+        known = json.loads(cache.read_text(encoding="utf-8"))
+        return {str(key): float(at_s) for key, at_s in known.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _remember(cache: Path, key: str, now_s: float) -> None:
+    known = sorted(_remembered(cache).items(), key=lambda item: item[1])
+    newest = dict([*known, (key, now_s)][-_MAX_REMEMBERED:])
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        beside = cache.with_name(cache.name + ".new")
+        beside.write_text(json.dumps(newest), encoding="utf-8")
+        beside.replace(cache)
+    except OSError as error:
+        log.warning("the checkup could not be remembered: %s", error)
