@@ -180,14 +180,13 @@ def step_parts(
 ) -> StepParts:
     """A step of `plan` by cause: max over ranks of (c0 + c1·b_i), then the ring all-reduce."""
     n, n_by_node, cpus_by_node = plan.n_workers, Counter(plan.nodes), held_cpus(plan, nodes)
-    rows = math.ceil(global_batch / n)
+    rows, gpus = math.ceil(global_batch / n), plan.options.gpus_per_worker
     pace_s, cpu_ratio, assumed = 0.0, 1.0, False
-    for node in nodes:
-        if node.id not in n_by_node:
-            continue
+    held = [node for node in nodes if node.id in n_by_node]
+    alike = {(x.kind, x.cpus, cpus_by_node[x.id], n_by_node[x.id]): x for x in held}
+    for (_, _, cpus, sharing), node in alike.items():
         speed, measured = speed_of(node, workload)
-        cpus, gpus = cpus_by_node[node.id], plan.options.gpus_per_worker
-        node_s = compute_s(speed, cpus, gpus, rows, n_by_node[node.id])
+        node_s = compute_s(speed, cpus, gpus, rows, sharing)
         assumed |= not measured
         if node_s > pace_s:
             pace_s, cpu_ratio = node_s, 1.0 if gpus > 0 else _cpu_ratio(speed, cpus)

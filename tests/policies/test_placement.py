@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from itertools import permutations
 
@@ -7,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.candidates import pools
-from policies.cost_model import step_time_s
+from policies.cost_model import CONSTANTS, compute_s, software_s, step_time_s
 from policies.greedy import placements_along, tours
 from policies.links import links_between
 from policies.placement import MAX_PLANS, Placed, placements, shares, site_of, undominated
+from policies.recommend import recommend
 from policies.schema import KindSpeed, Limits
 from tests.policies.cases import network, node, plan_on, situation, situations, workload
 
@@ -37,6 +39,54 @@ def test_the_ring_crosses_between_two_sites_as_seldom_as_possible():
     ring = placements(site(case), 4)[0].plan.nodes
     crossings = sum((a in "ac") != (b in "ac") for a, b in edges(ring))
     assert crossings == 2
+
+
+@pytest.mark.parametrize("order", ["abcdef", "adbecf"])
+def test_two_sites_of_three(order):
+    """Three workers stay at one site; six cross twice, whatever the nodes are called."""
+    left = set(order[:3])
+    rtt_s = lambda a, b: 0.0005 if (a in left) == (b in left) else 0.040  # noqa: E731
+    where = site(situation([node(x) for x in order], network(order, rtt_s)))
+    assert len({x in left for x in placements(where, 3)[0].plan.nodes}) == 1
+    ring = placements(where, 6)[0].plan.nodes
+    assert sum((a in left) != (b in left) for a, b in edges(ring)) == 2
+
+
+@pytest.mark.parametrize("n_nodes", [24, 60])
+def test_rings_of_many_nodes_at_several_sites_cross_no_more_than_they_must(n_nodes):
+    names = [f"n{i:02}" for i in range(n_nodes)]
+    at = {name: i * 7 % 4 for i, name in enumerate(names)}
+    rtt_s = lambda a, b: 0.0005 if at[a] == at[b] else 0.02 + 0.01 * (at[a] + at[b])  # noqa: E731
+    where = site(situation([node(x) for x in names], network(names, rtt_s)))
+    found = tours(where)
+    ring = placements_along(where, n_nodes, found)[0].plan.nodes
+    assert sum(at[a] != at[b] for a, b in edges(ring)) == 4
+    few = placements_along(where, n_nodes // 4, found)[0].plan.nodes
+    assert len({at[x] for x in few}) == 1
+
+
+def test_a_slow_node_is_left_out_when_that_pays():
+    load = workload(
+        node_kinds=(KindSpeed("fast", 0.01, 0.0005, 4.0), KindSpeed("slow", 0.01, 0.005, 4.0))
+    )
+    nodes = [node(x, kind="slow" if x == "b" else "fast") for x in "abcd"]
+    decision = recommend(situation(nodes, network("abcd"), load=load), (), 0)
+    assert sorted(decision.chosen.nodes) == ["a", "c", "d"]
+
+
+def test_a_slow_node_is_taken_when_it_still_helps():
+    load = workload(
+        node_kinds=(KindSpeed("fast", 0.01, 0.005, 4.0), KindSpeed("slow", 0.01, 0.0055, 4.0))
+    )
+    nodes = [node(x, kind="slow" if x == "b" else "fast") for x in "abcd"]
+    assert recommend(situation(nodes, network("abcd"), load=load), (), 0).chosen.n_workers == 4
+
+
+def test_a_dear_node_is_left_out_when_money_counts():
+    nodes = [node(x, price=9.0 if x == "b" else 0.1) for x in "abcd"]
+    case = situation(nodes, network("abcd"), limits=Limits(budget_usd=1.0))
+    decision = recommend(case, (), 0)
+    assert sorted(decision.chosen.nodes) == ["a", "c", "d"]
 
 
 def test_a_narrow_edge_is_left_out_of_the_ring():
@@ -88,17 +138,43 @@ def test_shares_are_as_even_as_the_room_allows():
     assert shares(pool, (0, 1), 2) == (1, 1)
 
 
-@given(situations(max_nodes=5), st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
-def test_no_ring_and_no_choice_of_nodes_is_faster(case, n):
-    if n > len(case.nodes) or len(case.nodes) == 1:
-        return
-    best = placements(site(case), n)[0]
-    options = best.plan.options
-    for names in permutations([x.id for x in case.nodes], n):
-        cpus = min(x.cpus for x in case.nodes if x.id in names)
-        rival = replace(plan_on(names), options=replace(options, cpus_per_worker=cpus))
-        assert best.step_s <= step_time_s(rival, case) * (1 + 1e-9)
+def brute_force_s(case, n):
+    """Least step over all choices and orders of n nodes, a chunk's way added up hop by hop."""
+    index = {x.id: i for i, x in enumerate(case.nodes)}
+    one_way_s, s_per_byte = np.zeros((2, len(index), len(index)))
+    for x in case.network.links:
+        one_way_s[index[x.src], index[x.dst]] = x.rtt_s / 2
+        s_per_byte[index[x.src], index[x.dst]] = 1 / x.bandwidth_bytes_per_s
+    rows = math.ceil(case.work.global_batch / n)
+    speeds = {x.kind: x for x in case.workload.node_kinds}
+    compute = np.array([compute_s(speeds[x.kind], x.cpus, 0.0, rows, 1) for x in case.nodes])
+    rings = np.array(list(permutations(range(len(case.nodes)), n)))
+    step_s = compute[rings].max(axis=1)
+    if n == 1:
+        return step_s.min()
+    following = np.roll(rings, -1, axis=1)
+    hops_s = one_way_s[rings, following]
+    around = np.arange(n)[:, None] + np.arange(2 * (n - 1))[None, :]
+    path_s = hops_s[:, around % n].sum(axis=2).max(axis=1)
+    payload = case.workload.payload_bytes
+    transfer_s = 2 * (n - 1) / n * payload * s_per_byte[rings, following].max(axis=1)
+    latency_s = CONSTANTS.latency_per_hop * path_s
+    latency_s += CONSTANTS.agreement_rtts * 2 * hops_s.max(axis=1)
+    return (step_s + latency_s + transfer_s).min() + software_s(n, payload, 1.0)
+
+
+@given(situations(max_nodes=8), st.floats(0.3, 3.0))
+@settings(max_examples=30, deadline=None)
+def test_no_choice_of_nodes_and_no_ring_is_faster(case, slower):
+    """All n of up to eight nodes of two speeds, against every permutation."""
+    first, second = case.workload.node_kinds
+    second = replace(second, c1_s=second.c1_s * slower)
+    case = replace(case, workload=replace(case.workload, node_kinds=(first, second)))
+    where = site(case)
+    for n in range(1, len(case.nodes) + 1):
+        found = placements(where, n)[0]
+        assert found.step_s == pytest.approx(brute_force_s(case, n), rel=1e-9)
+        assert found.step_s == pytest.approx(step_time_s(found.plan, case))
 
 
 @given(situations(max_nodes=4), st.integers(1, 4))
