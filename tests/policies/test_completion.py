@@ -6,7 +6,7 @@ import pytest
 from policies.completion import completed
 from policies.data.topologies import TOPOLOGIES, geo, two_level
 from policies.links import links_between
-from policies.probe_schedule import first_rounds
+from policies.probe_schedule import schedule
 
 NAN = math.nan
 
@@ -108,7 +108,8 @@ def test_bandwidth_is_the_least_of_uplink_downlink_and_pipe():
 def test_most_links_of_a_hundred_nodes_are_inferred_within_a_fifth(name):
     rng = np.random.default_rng(2)
     topology = TOPOLOGIES[name](100, rng)
-    latency, bandwidth = log_errors(topology, some_pairs(topology, 8, rng), rng)
+    pairs = [p for pairs in schedule(topology.nodes, 2) for p in pairs]
+    latency, bandwidth = log_errors(topology, pairs, rng)
     assert np.median(latency) < 0.08
     assert np.median(bandwidth) < 0.05
     assert np.quantile(latency, 0.95) < 0.25
@@ -128,7 +129,7 @@ def test_more_links_measured_are_never_much_worse():
 def test_a_small_cluster_is_probed_in_full_and_nothing_is_inferred():
     rng = np.random.default_rng(4)
     topology = two_level(24, rng)
-    pairs = [p for pairs in first_rounds([n.id for n in topology.nodes], 0) for p in pairs]
+    pairs = [p for pairs in schedule(topology.nodes, 0) for p in pairs]
     links = links_between(topology.nodes, topology.probed(pairs, rng))
     assert not links.inferred.any()
     assert links.known[~np.eye(24, dtype=bool)].all()

@@ -16,7 +16,9 @@ from policies.probe_schedule import (
     first_rounds,
     n_near_rounds,
     near_rounds,
+    schedule,
 )
+from policies.schema import Node
 
 
 def assert_disjoint(rounds: list[list[Pair]]) -> None:
@@ -88,3 +90,28 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
     nodes = [str(i) for i in range(64)]
     assert first_rounds(nodes, 5) == first_rounds(nodes, 5)
     assert first_rounds(nodes, 5) != first_rounds(nodes, 6)
+
+
+def nodes_at(addresses: list[str]) -> list[Node]:
+    return [
+        Node(f"n{i}", ip, 1.0, 0.0, None, 0.0, "own machine", "pc")
+        for i, ip in enumerate(addresses)
+    ]
+
+
+@given(st.integers(0, 120), st.integers(0, 3))
+def test_a_schedule_is_of_disjoint_rounds_and_of_few_pairs(n: int, seed: int) -> None:
+    rounds = schedule(nodes_at([f"10.0.{i // 50}.{i % 50 + 1}" for i in range(n)]), seed)
+    assert_disjoint(rounds)
+    if n > FULL_NODES:
+        assert len(rounds) == 2 * math.ceil(math.log2(n))
+        assert sum(map(len, rounds)) <= n * math.ceil(math.log2(n))
+
+
+def test_neighbours_by_address_meet_whatever_the_order_of_the_nodes() -> None:
+    addresses = [f"10.0.0.{i + 1}" for i in range(40)]
+    shuffled = [addresses[i] for i in np.random.default_rng(1).permutation(40)]
+    ip = {node.id: node.ip for node in nodes_at([*shuffled, "named-host"])}
+    rounds = schedule(nodes_at([*shuffled, "named-host"]), 0)
+    met = {frozenset((ip[a], ip[b])) for pairs in rounds for a, b in pairs}
+    assert all(frozenset(pair) in met for pair in zip(addresses, addresses[1:], strict=False))
