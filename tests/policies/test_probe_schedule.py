@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -114,4 +114,4 @@ def test_neighbours_by_address_meet_whatever_the_order_of_the_nodes() -> None:
     ip = {node.id: node.ip for node in nodes_at([*shuffled, "named-host"])}
     rounds = schedule(nodes_at([*shuffled, "named-host"]), 0)
     met = {frozenset((ip[a], ip[b])) for pairs in rounds for a, b in pairs}
-    assert all(frozenset(pair) in met for pair in zip(addresses, addresses[1:], strict=False))
+    assert all(frozenset(pair) in met for pair in pairwise(addresses))
