@@ -36,13 +36,14 @@ class Constants:
     # of 0.55 and 0.69 (lower bounds, since two threads wait for both cores) and 17 and 4 %.
     cpu_exponent: float = 0.75
     contention: float = 0.10
-    # An empty TensorflowTrainer.fit takes 12 to 15 s; collectives and each further worker
-    # add to it (growing from one to two workers took 23 s in all).
-    empty_run_s: float = 13.5
+    # An empty TensorflowTrainer.fit takes 12 to 15 s: Ray Train's controller and worker group,
+    # a process that imports TensorFlow (CPU time), and the way down again. Collectives and
+    # each further worker add to it (growing from one to two workers took 23 s in all).
+    train_s: float = 3.5
+    import_cpu_s: float = 7.0
+    release_s: float = 3.0
     collective_s: float = 3.0
     worker_s: float = 0.15
-    # CPU time of importing TensorFlow, paid again where a worker holds less than one CPU.
-    import_cpu_s: float = 7.0
     # Forward pass as a fraction of a training step (backward takes about twice forward).
     forward: float = 1 / 3
     # A snapshot copies weights and two optimizer slots.
@@ -232,14 +233,6 @@ def nodes_cost_usd_per_h(plan: Plan, nodes: Sequence[Node]) -> float:
     """Price of all nodes that a plan holds; a node counts whole, however many workers it has."""
     held = set(plan.nodes)
     return math.fsum(node.price_usd_per_h for node in nodes if node.id in held)
-
-
-def startup_s(plan: Plan, nodes: Sequence[Node], workload: Workload) -> float:
-    """From the first node held to the first step, and the way down again, in seconds."""
-    k, n = CONSTANTS, plan.n_workers
-    scarce = max(0.0, 1.0 / max(min(held_cpus(plan, nodes).values()), 0.01) - 1.0)
-    group_s = (k.collective_s + k.worker_s * (n - 1)) if n > 1 else 0.0
-    return k.empty_run_s + workload.setup_s + group_s + k.import_cpu_s * scarce
 
 
 def evaluation_s(parts: StepParts, work: Work) -> float:

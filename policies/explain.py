@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from policies.candidates import ceiling, pools
-from policies.cost_model import nodes_cost_usd_per_h, speed_of, startup_s
+from policies.cost_model import nodes_cost_usd_per_h, speed_of
 from policies.paths import Paths, paths_between
 from policies.reasons import farthest_rtt_s, parts_of, versus
 from policies.schema import DEFAULT_PATH, Basis, Candidate, Decision, Interval, Situation
+from policies.startup import startup_parts
 from policies.wording import count, dollars, duration, percent, size, workers
 
 
@@ -118,10 +119,15 @@ def _facts(chosen: Candidate, situation: Situation, paths: Paths) -> tuple[Fact,
         Fact("work", f"{work.steps:,} steps of {work.global_batch:,} rows", "measured"),
         *_network(chosen, situation, paths),
         *_price(chosen, situation),
-        Fact("start-up", duration(startup_s(chosen.plan, situation.nodes, workload)), "predicted"),
+        _startup(chosen, situation),
         Fact("step", _range(chosen.prediction.step_s), "predicted"),
         Fact("time", _range(chosen.prediction.time_s), "predicted"),
     )
+
+
+def _startup(chosen: Candidate, situation: Situation) -> Fact:
+    parts = startup_parts(chosen.plan, situation.nodes, situation.workload)
+    return Fact("start-up, without experience", duration(parts.total_s), "predicted")
 
 
 def _range(x: Interval) -> str:

@@ -6,17 +6,19 @@ from statistics import NormalDist
 from typing import Final
 
 from policies.cost_model import (
+    CONSTANTS,
     S_PER_H,
     StepParts,
     checkpoints_s,
     evaluation_s,
     nodes_cost_usd_per_h,
-    startup_s,
     step_parts,
 )
 from policies.links import Links
-from policies.residual import Correction, Residual
+from policies.residual import Residual
+from policies.robust import Correction
 from policies.schema import Candidate, Interval, Plan, Prediction, Situation
+from policies.startup import StartupParts, startup_parts
 
 # Half width of a 90 % interval in standard deviations.
 Z90: Final = NormalDist().inv_cdf(0.95)
@@ -89,11 +91,16 @@ def forecast(plan: Plan, situation: Situation, links: Links, residual: Residual)
     workload, work = situation.workload, situation.work
     parts = step_parts(plan, situation.nodes, links, workload, work.global_batch)
     step = _corrected(parts.total_s, residual.step(parts))
-    startup = _corrected(startup_s(plan, situation.nodes, workload), residual.startup)
+    startup = startup_time(startup_parts(plan, situation.nodes, workload), residual)
     time = _job_time(situation, parts, step, startup)
     usd_per_h = nodes_cost_usd_per_h(plan, situation.nodes)
     p_fits = time.p_at_most(room_s(situation, usd_per_h))
     return Forecast(plan, parts, step, time, usd_per_h, p_fits)
+
+
+def startup_time(parts: StartupParts, residual: Residual) -> LogNormal:
+    """From the first node held to the first step, in seconds."""
+    return _corrected(parts.total_s, residual.startup.of(parts))
 
 
 def _corrected(prior_s: float, correction: Correction) -> LogNormal:
@@ -103,7 +110,7 @@ def _corrected(prior_s: float, correction: Correction) -> LogNormal:
 def _job_time(
     situation: Situation, parts: StepParts, step: LogNormal, startup: LogNormal
 ) -> LogNormal:
-    """Start-up + steps · step + checkpoints + evaluation.
+    """Start-up + steps · step + checkpoints + evaluation + the way down.
 
     All steps share one error (of the model, not of chance), so the error of their sum is
     proportional to their number; evaluation shares it too.
@@ -112,7 +119,7 @@ def _job_time(
     scale = work.steps + evaluation_s(parts, work) / max(parts.total_s, 1e-12)
     training_s = work.steps * step.mean
     extra_s = checkpoints_s(training_s, work, situation.workload.payload_bytes)
-    mean = startup.mean + scale * step.mean + extra_s
+    mean = startup.mean + scale * step.mean + extra_s + CONSTANTS.release_s
     return from_moments(mean, startup.variance + scale**2 * step.variance)
 
 

@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 
 from policies.arrays import Floats
-from policies.cost_model import StepParts, startup_s, step_parts
+from policies.cost_model import StepParts, step_parts
 from policies.links import links_between
-from policies.robust import Posterior, before_any_row, robust_fit
+from policies.robust import Correction, Posterior, before_any_row, robust_fit
 from policies.schema import Experience, Node, Situation
+from policies.startup import LearnedStartup, learn_startup
 
 # How far the prior may be off, as standard deviations of log(observed / prior).
 # Measured c0 and c1 at that n: two profiled batch sizes, noise of minutes.
@@ -40,20 +41,9 @@ PLAN_EXCHANGE: Final = 0.12
 NOISE: Final = 0.09
 NOISE_EXCHANGE: Final = 0.06
 
-STARTUP: Final = 0.2
-STARTUP_NOISE: Final = 0.12
-
 # Rows of another script count this much of an own row; a segment of few steps counts less.
 OTHER_WEIGHT: Final = 0.5
 FEW_STEPS: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """log(observed / prior): its mean and standard deviation."""
-
-    mean: float
-    std: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +66,7 @@ class Residual:
     script: str
     posterior: Posterior
     column_by_setting: Mapping[Setting, int]
-    startup: Correction
+    startup: LearnedStartup
     n_rows: int
 
     def step(self, parts: StepParts) -> Correction:
@@ -150,7 +140,7 @@ def learn(situation: Situation, experience: Sequence[Experience]) -> Residual:
     script = situation.workload.fingerprint
     usable = [e for e in experience if _usable(e)]
     rows = [_row(e, script) for e in usable if e.steps > 0 and _is_time(e.step_s)]
-    startup = _learn_startup(usable, script)
+    startup = learn_startup(usable, script, OTHER_WEIGHT)
     n_shared = len(features(StepParts(1.0), own=True))
     if not rows:
         return Residual(script, before_any_row(n_shared, NOISE), {}, startup, 0)
@@ -211,17 +201,3 @@ def _parts(e: Experience) -> StepParts:
 def _held_nodes(e: Experience) -> tuple[Node, ...]:
     held = set(e.plan.nodes)
     return tuple(node for node in e.nodes if node.id in held)
-
-
-def _learn_startup(experience: Sequence[Experience], script: str) -> Correction:
-    """One factor on the prior's start-up, learned in the same way."""
-    timed = [e for e in experience if e.startup_s is not None and _is_time(e.startup_s)]
-    x = np.array([STARTUP])
-    posterior = before_any_row(1, STARTUP_NOISE)
-    if timed:
-        y = [math.log((e.startup_s or 1.0) / startup_s(e.plan, e.nodes, e.workload)) for e in timed]
-        weight = [1.0 if e.workload.fingerprint == script else OTHER_WEIGHT for e in timed]
-        posterior = robust_fit(
-            np.tile(x, (len(timed), 1)), np.array(y), np.array(weight), STARTUP_NOISE
-        )
-    return Correction(posterior.mean(x), math.sqrt(posterior.variance(x)))

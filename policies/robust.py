@@ -17,6 +17,14 @@ HYPER_WEIGHT: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """log(observed / prior): its mean and standard deviation."""
+
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True, slots=True)
 class Posterior:
     """Mean of the weights `(d,)`, their covariance `(d, d)`, and the variance of the noise."""
 

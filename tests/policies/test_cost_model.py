@@ -10,13 +10,12 @@ from policies.cost_model import (
     evaluation_s,
     held_cpus,
     nodes_cost_usd_per_h,
-    startup_s,
     step_parts,
     step_time_s,
     whole_cpus,
 )
 from policies.links import links_between
-from policies.schema import KindSpeed, Plan, PlanOptions, Work
+from policies.schema import KindSpeed, Work
 from tests.policies.cases import (
     network,
     node,
@@ -104,15 +103,6 @@ def test_a_node_counts_whole_however_many_workers_it_has():
     nodes = [node("a", price=0.3), node("b", price=0.1)]
     assert nodes_cost_usd_per_h(plan_on("aaa", 1.0), nodes) == pytest.approx(0.3)
     assert nodes_cost_usd_per_h(plan_on("ab"), nodes) == pytest.approx(0.4)
-
-
-def test_start_up_grows_with_workers_and_with_scarce_cpus():
-    load, nodes = workload(), [node("a"), node("b")]
-    one = startup_s(plan_on("a"), nodes, load)
-    assert one == pytest.approx(CONSTANTS.empty_run_s + load.setup_s)
-    assert startup_s(plan_on("ab"), nodes, load) > one
-    half = Plan(1, ("a",), "allreduce", PlanOptions(0.5))
-    assert startup_s(half, nodes, load) == pytest.approx(one + CONSTANTS.import_cpu_s)
 
 
 def test_evaluation_is_forward_passes_and_checkpoints_are_by_epoch_and_minute():

@@ -84,12 +84,6 @@ def test_records_that_tell_too_little_are_passed_over():
     assert learn(ABCD, useless).n_rows == 0
 
 
-def test_start_up_is_learned_too():
-    slow = [experience(ABCD, "ab", 0.1, startup_s=60.0)] * 4
-    assert learn(ABCD, slow).startup.mean > learn(ABCD, []).startup.mean == 0.0
-    assert learn(ABCD, slow).startup.std < learn(ABCD, []).startup.std
-
-
 def test_order_of_experience_does_not_matter():
     prior_s = step_time_s(plan_on("ab"), ABCD)
     seen = [experience(ABCD, "ab", prior_s * f) for f in (0.9, 1.1, 1.4)]

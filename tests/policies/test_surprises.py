@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.residual import NOISE, learn
+from policies.residual import NOISE
 from policies.robust import FREEDOM, robust_fit
 from tests.policies.cases import experience, lab, workload
 from tests.policies.worlds import disturbed, drawn_runs, drawn_world, predicted, score
@@ -105,15 +105,6 @@ def test_one_disturbed_run_among_good_ones_is_passed_over():
     spoiled = [*good, experience(HOSTS, "ab", 4.0 * step_s)]
     clean, after = predicted(HOSTS, "ab", good), predicted(HOSTS, "ab", spoiled)
     assert after.mu == pytest.approx(clean.mu, abs=0.03)
-
-
-def test_one_slow_start_up_moves_the_next_little():
-    def startup(seconds):
-        return learn(HOSTS, [experience(HOSTS, "ab", 0.06, startup_s=seconds)]).startup
-
-    usual_s = 35.0
-    assert abs(startup(10 * usual_s).mean) < 0.3
-    assert startup(10 * usual_s).std > startup(usual_s).std
 
 
 def test_without_surprises_the_fit_is_the_plain_one():
