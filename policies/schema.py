@@ -84,6 +84,7 @@ class Network:
     """The network map: the links that were measured, one per directed pair and path.
 
     `interfaces` names further addresses of the nodes, where there are several networks.
+    `sent_bytes` is what the probe put on the network, of at most `max_bytes`.
     """
 
     links: tuple[Link, ...]
@@ -91,6 +92,8 @@ class Network:
     took_s: float
     silent: tuple[str, ...] = ()
     interfaces: tuple[Interface, ...] = ()
+    sent_bytes: int = 0
+    max_bytes: int = 0
 
     def link(self, src: str, dst: str) -> Link | None:
         """The link with the highest bandwidth from `src` to `dst`, or None if not probed."""
