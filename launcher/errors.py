@@ -6,6 +6,7 @@ LauncherError                exit code
 │   └── RecordError          2   a run record is missing or damaged
 ├── ScriptFailedError        1   the user's script raised; carries its traceback
 ├── TrainingFailedError      1   training could not go on (workers died, stuck)
+│   └── PeerLostError        1   another worker died, froze or was cut off
 ├── BudgetTooSmallError      3   no plan fits the budget or the deadline
 └── ClusterError             4   the cluster is unreachable or not fit
     └── StorageError         4   storage cannot be written or read
@@ -54,6 +55,26 @@ class TrainingFailedError(LauncherError):
     """Training could not go on: workers died, or no step was made for too long."""
 
     exit_code = 1
+
+
+class PeerLostError(TrainingFailedError):
+    """Another worker died, froze or was cut off.
+
+    Args:
+        rank: of the worker that is lost.
+        address: where it was, "ip:port".
+        reason: what was noticed, as a clause.
+    """
+
+    def __init__(self, rank: int, address: str, reason: str) -> None:
+        super().__init__(rank, address, reason)
+        self.rank, self.address, self.reason = rank, address, reason
+
+    def __str__(self) -> str:
+        return (
+            f"Lost the worker of rank {self.rank} at {self.address}: {self.reason}. "
+            "Look at that node, then go on from the last checkpoint with `launch resume`."
+        )
 
 
 class BudgetTooSmallError(LauncherError):
