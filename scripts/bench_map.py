@@ -45,19 +45,19 @@ LOAD = Workload(
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One network of one seed: worst errors over the rings, and what they took.
+    """One network of one seed: errors of its rings, and what they took.
 
-    `estimate_error` is |said / true - 1| of the chosen ring, `excess` its true time over the
-    best known with the whole truth, minus one, `random_excess` that of a ring of random nodes.
-    `place_s` is the longest placement of one n, its tours included.
+    `said` is |said / true - 1| of the chosen rings, `excess` their true time over the best known
+    with the whole truth, minus one, `random_excess` that of rings of random nodes. `place_s` is
+    the longest placement of one n, its tours included.
     """
 
     topology: str
     n_nodes: int
     n_pairs: int
-    estimate_error: float
-    excess: float
-    random_excess: float
+    said: tuple[float, ...]
+    excess: tuple[float, ...]
+    random_excess: tuple[float, ...]
     schedule_s: float
     complete_s: float
     place_s: float
@@ -86,8 +86,8 @@ def scored(name: str, n_nodes: int, seed: int) -> Score:
         errors.append(abs(ring_s(links, ring) / ring_s(truth, ring) - 1))
         excesses.append(ring_s(truth, ring) / best_s - 1)
         randoms.append(ring_s(truth, rng.permutation(n_nodes)[:n]) / best_s - 1)
-    worst = max(errors), max(excesses), max(randoms)
-    return Score(name, n_nodes, len(pairs), *worst, schedule_s, complete_s, max(places_s))
+    rings = tuple(errors), tuple(excesses), tuple(randoms)
+    return Score(name, n_nodes, len(pairs), *rings, schedule_s, complete_s, max(places_s))
 
 
 def true_links(topology: Topology) -> Links:
@@ -115,22 +115,32 @@ def ring_s(links: Links, ring: np.ndarray) -> float:
     return float(latency_s + transfer_s)
 
 
+def of_rings(scores: Sequence[Score], key: str) -> np.ndarray:
+    return np.array([value for score in scores for value in getattr(score, key)])
+
+
 def shown(scores: Sequence[Score]) -> str:
-    """A line of the table: worst over the seeds, medians of the times."""
+    """A line of the table."""
     first = scores[0]
     n_pairs = max(s.n_pairs for s in scores)
     per_n_log_n = n_pairs / first.n_nodes / np.log2(first.n_nodes)
-    worst = [max(getattr(s, key) for s in scores) for key in ("estimate_error", "excess")]
-    random = np.median([s.random_excess for s in scores]) + 1
+    errors = [
+        100 * f(of_rings(scores, key)) for key in ("said", "excess") for f in (ninth_tenth, np.max)
+    ]
+    random = np.median(of_rings(scores, "random_excess")) + 1
     times = [
         np.median([getattr(s, key) for s in scores])
         for key in ("schedule_s", "complete_s", "place_s")
     ]
     return (
         f"{first.topology:24}{first.n_nodes:6}{n_pairs:8}{per_n_log_n:6.2f}"
-        f"{100 * worst[0]:8.1f} %{100 * worst[1]:8.1f} %{random:9.1f} ×"
+        f"{errors[0]:8.1f}{errors[1]:6.1f} %{errors[2]:7.1f}{errors[3]:7.1f} %{random:7.1f} ×"
         + "".join(f"{1000 * s:8.0f} ms" for s in times)
     )
+
+
+def ninth_tenth(values: np.ndarray) -> float:
+    return float(np.quantile(values, 0.9))
 
 
 def main() -> int:
@@ -139,10 +149,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     options = parser.parse_args()
     seeds = range(1, 4 if options.quick else 11)
-    print(f"worst of {len(seeds)} seeds and of rings of 8, 32 and all nodes; times are medians")
     print(
-        f"{'network':24}{'nodes':>6}{'pairs':>8}{'/NlogN':>7}{'said':>9}{'chosen':>10}"
-        f"{'random':>11}{'schedule':>11}{'complete':>11}{'place':>11}"
+        f"{len(seeds)} seeds, rings of 8, 32 and all nodes: 90 % quantile and worst of the errors"
+    )
+    print(
+        f"{'network':24}{'nodes':>6}{'pairs':>8}{'/NlogN':>7}{'said off':>15}"
+        f"{'chosen over best':>17}{'random':>8}{'schedule':>11}{'complete':>11}{'place':>11}"
     )
     scores: list[Score] = []
     for name in TOPOLOGIES:
@@ -159,15 +171,24 @@ def goals(scores: Sequence[Score]) -> list[bool]:
     """Print the goals and say which are met."""
     judged = [s for s in scores if s.topology != NO_GOAL]
     large = [s for s in judged if s.n_nodes == 1000]
-    said = max(s.estimate_error for s in judged)
-    excess = max(s.excess for s in judged)
+    said, excess = (ninth_tenth(of_rings(judged, key)) for key in ("said", "excess"))
     computing_s = float(np.median([s.schedule_s + s.complete_s for s in large]))
     place_s = float(np.median([s.place_s for s in large]))
     c = max(s.n_pairs / s.n_nodes / np.log2(s.n_nodes) for s in judged if s.n_nodes > 24)
     print()
     return [
-        _goal("ring_cost_estimate", f"{100 * said:.1f} % off", "<= 10 %", said <= 0.10),
-        _goal("ring_chosen", f"{100 * excess:.1f} % over the best", "<= 15 %", excess <= 0.15),
+        _goal(
+            "ring_cost_estimate",
+            f"{100 * said:.1f} % off in 9 of 10 rings",
+            "<= 10 %",
+            said <= 0.10,
+        ),
+        _goal(
+            "ring_chosen",
+            f"{100 * excess:.1f} % over the best in 9 of 10",
+            "<= 10 %",
+            excess <= 0.1,
+        ),
         _goal("pairs", f"{c:.2f} N log2 N", "<= 1.1 N log2 N", c <= 1.1),
         _goal("computing_1000", f"{computing_s:.2f} s", "<= 1 s", computing_s <= 1.0),
         _goal("placement_1000", f"{1000 * place_s:.0f} ms", "<= 100 ms", place_s <= 0.1),
