@@ -14,6 +14,8 @@ import numpy as np
 
 from policies.arrays import Bools, Floats, Ints
 
+# More links than these per node, evenly picked, tell nothing new of what is missing.
+ENOUGH_LINKS: Final = 64
 # At most so many cuts of the tree of nodes, at its largest jumps.
 MAX_CUTS: Final = 8
 # What the larger groups say counts as much as this many links measured between the groups.
@@ -52,9 +54,11 @@ def completed(one_way_s: Floats, s_per_byte: Floats) -> tuple[Floats, Floats]:
     n_all = one_way_s.size - len(one_way_s)
     if len(links[0]) in (0, n_all) and np.isnan(s_per_byte[links]).sum() == 0:
         return one_way_s.copy(), s_per_byte.copy()
+    links = _enough(links, len(one_way_s))
     levels = tuple(_levels(len(one_way_s), links, one_way_s[links]))
     latency_s = np.exp(_latencies(levels, links, np.log(np.maximum(one_way_s[links], 1e-9))))
     wide = _off_diagonal(np.where(np.isnan(one_way_s), np.nan, s_per_byte))
+    wide = _enough(wide, len(one_way_s))
     inverse = s_per_byte.copy()
     if len(wide[0]):
         inverse = 1.0 / _bandwidths(levels, wide, 1.0 / s_per_byte[wide])
@@ -64,6 +68,11 @@ def completed(one_way_s: Floats, s_per_byte: Floats) -> tuple[Floats, Floats]:
 def _off_diagonal(values: Floats) -> tuple[Ints, Ints]:
     src, dst = np.nonzero(~np.isnan(values))
     return src[src != dst], dst[src != dst]
+
+
+def _enough(links: tuple[Ints, Ints], n_nodes: int) -> tuple[Ints, Ints]:
+    every = max(1, len(links[0]) // (ENOUGH_LINKS * n_nodes))
+    return links[0][::every], links[1][::every]
 
 
 def _only_unknown(measured: Floats, inferred: Floats, links: tuple[Ints, Ints]) -> Floats:

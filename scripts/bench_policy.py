@@ -146,7 +146,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer tries and sizes")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     options = parser.parse_args()
-    sizes = [(8, 7), (1000, 20)] if options.quick else [(8, 7), (100, 99), (1000, 20), (1000, 999)]
+    sizes = [(8, 7), (1000, 20)]
+    if not options.quick:
+        sizes += [(24, 23), (100, 14), (100, 99), (1000, 200)]
     print("nodes  links per node  decision")
     took_s = {}
     for n_nodes, links_per_node in sizes:
