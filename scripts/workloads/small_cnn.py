@@ -3,7 +3,7 @@
 import keras
 from timed import fit, options
 
-arguments = options(__doc__, batch=128)
+arguments = options(__doc__, batch=512)
 layers = keras.layers
 model = keras.Sequential(
     [
