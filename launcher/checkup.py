@@ -6,12 +6,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.cluster import Cluster
-from launcher.connectivity import peers
+from launcher.connectivity import OPEN_PORTS, peers
 from launcher.diagnosis import Findings, diagnose
 from launcher.errors import ClusterError
 from launcher.problem import Problem
@@ -21,6 +22,7 @@ from launcher.worker.checkup import (
     CheckupAgent,
     NodeFacts,
     Peer,
+    connection_error,
     launcher_version,
     meet,
     node_facts,
@@ -43,16 +45,15 @@ class Checkup:
     Attributes:
         reasons_by_node: of the nodes that are not fit, why, by node id.
         warnings: what else should be known, one line each.
+        driver: id of the driver's own node.
     """
 
     reasons_by_node: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    driver: str = ""
 
-    def fit_part(self, cluster: Cluster, driver: str) -> Cluster:
+    def fit_part(self, cluster: Cluster) -> Cluster:
         """The cluster without the nodes that cannot train.
-
-        Args:
-            driver: id of the driver's own node.
 
         Raises:
             ClusterError: the driver's own node or all nodes are not fit.
@@ -66,10 +67,10 @@ class Checkup:
                 f"{count} {fit} to train. {first.ip} {'; '.join(self.reasons_by_node[first.id])}. "
                 "See: launch doctor SCRIPT"
             )
-        if driver in self.reasons_by_node:
+        if self.driver in self.reasons_by_node:
             raise ClusterError(
                 "This machine is not fit to train: it "
-                f"{'; '.join(self.reasons_by_node[driver])}. See: launch doctor SCRIPT"
+                f"{'; '.join(self.reasons_by_node[self.driver])}. See: launch doctor SCRIPT"
             )
         kept = tuple(node for node in cluster.nodes if node.id not in self.reasons_by_node)
         return replace(cluster, nodes=kept)
@@ -129,7 +130,8 @@ def conclude(found: Findings, problems: Sequence[Problem]) -> Checkup:
         if problem.level == "fail" and not problem.everywhere and problem.check != "answers":
             reasons[problem.node] = (*reasons.get(problem.node, ()), problem.text)
     warned = [each for each in problems if each.level == "warn" and each.node not in reasons]
-    return Checkup(reasons, grouped(warned, {node.id: node.ip for node in found.nodes}))
+    warnings = grouped(warned, {node.id: node.ip for node in found.nodes})
+    return Checkup(reasons, warnings, found.driver)
 
 
 def grouped(problems: Sequence[Problem], ip_by_node: Mapping[str, str]) -> tuple[str, ...]:
@@ -137,7 +139,7 @@ def grouped(problems: Sequence[Problem], ip_by_node: Mapping[str, str]) -> tuple
     nodes_by_text: dict[str, list[str]] = {}
     for problem in problems:
         nodes_by_text.setdefault(problem.text, []).append(ip_by_node[problem.node])
-    return tuple(f"{_named(ips)} {text}." for text, ips in nodes_by_text.items())
+    return tuple(f"{_named(ips)}: {text}." for text, ips in nodes_by_text.items())
 
 
 def examine(
@@ -178,7 +180,28 @@ def examine(
     for node in unheard:
         silence[node] = "its checkup agent stopped answering"
         del facts[node]
+    silence |= unreachable([node for node in nodes if node.id in silence])
     return Findings(tuple(nodes), driver, mine, facts, silence, contacts, from_driver)
+
+
+def unreachable(nodes: Sequence[Node]) -> dict[str, str]:
+    """Of silent nodes, those whose Ray the driver's machine cannot even connect to, and why.
+
+    Blocks for `CONNECT_S`, whatever the number of nodes.
+    """
+    import ray
+
+    if not nodes:
+        return {}
+    port_by_node = {raw["NodeID"]: int(raw["NodeManagerPort"]) for raw in ray.nodes()}
+    there = [(n, port_by_node[n.id]) for n in nodes if n.id in port_by_node]
+    with ThreadPoolExecutor(min(32, len(there) or 1)) as pool:
+        errors = pool.map(lambda each: connection_error(each[0].ip, each[1], CONNECT_S), there)
+    return {
+        node.id: f"{error} from this machine to its Ray ({node.ip}:{port}): {OPEN_PORTS}"
+        for (node, port), error in zip(there, errors, strict=True)
+        if error is not None
+    }
 
 
 def _start_agents(nodes: Sequence[Node], token: bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ Pair = frozenset[str]
 
 MEET_ALL = 16  # up to so many nodes, each meets every other one
 TOO_MANY = 0.5  # a node that is cut off from more than this share of its peers is unfit
-_OPEN = "open all TCP ports between the nodes (training uses ports that the system chooses)"
+OPEN_PORTS = "open all TCP ports between the nodes (training uses ports that the system chooses)"
 
 
 def peers(index: int, n_nodes: int) -> tuple[int, ...]:
@@ -48,12 +48,12 @@ def port_problems(
             break
         error = next(text for pair, text in error_by_pair.items() if node in pair)
         others = f"{n_blocked} of {n_tried} nodes" if n_tried > 1 else "the other node"
-        yield Problem(node, "ports", "fail", f"is cut off from {others} ({error}): {_OPEN}")
+        yield Problem(node, "ports", "fail", f"is cut off from {others} ({error}): {OPEN_PORTS}")
         error_by_pair = {p: text for p, text in error_by_pair.items() if node not in p}
         tried = {pair for pair in tried if node not in pair}
     for pair, error in error_by_pair.items():
         node = next(each for each in sorted(pair) if each != driver)
-        yield Problem(node, "ports", "warn", f"has a blocked path ({error}): {_OPEN}")
+        yield Problem(node, "ports", "warn", f"has a blocked path ({error}): {OPEN_PORTS}")
 
 
 def _worst(blocked: Mapping[Pair, str], tried: set[Pair], driver: str) -> tuple[str, int, int]:

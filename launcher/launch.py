@@ -196,6 +196,9 @@ class Launch:
         )
         record = replace(self._book.record, network=measured.network, workload=measured.workload)
         self._book.write(record)
+        for line in measured.checkup.lines(cluster.nodes):
+            self._screen.warn(line)
+        cluster = measured.checkup.fit_part(cluster)
         self._screen.measured(measured, cluster)
         return self._trained(cluster, measured, job)
 
@@ -215,7 +218,7 @@ class Launch:
                 break
             self._screen.warn(f"{ended.error} Starting again from the last checkpoint.")
             self._book.write(self._book.record.happened("restart", str(ended.error), now()))
-            cluster = refresh(cluster)
+            cluster = measured.checkup.fit_part(refresh(cluster))
         self._metrics = ended.metrics or self._metrics
         self._keep_files(ended)
         if isinstance(ended.error, TrainingFailedError):

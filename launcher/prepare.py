@@ -5,17 +5,21 @@ import logging
 import platform
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from launcher.archive import pack
 from launcher.budget import Meter
+from launcher.checkup import Checkup, checkup
 from launcher.cluster import Cluster
 from launcher.config import Environment, Request
-from launcher.errors import UsageError
+from launcher.errors import LauncherError, ScriptError, UsageError
 from launcher.preflight import Script, check_script
 from launcher.probe import probe
 from launcher.profiler import Holding, ProfileCache, fingerprint, profile
+from launcher.script_needs import ScriptNeeds, argument_paths, script_needs
 from launcher.side_by_side import side_by_side
 from launcher.stored import Shipped
 from launcher.worker.job import Job
@@ -35,6 +39,7 @@ class Measured:
     network: Network
     workload: Workload
     profile_remembered: bool
+    checkup: Checkup = field(default_factory=Checkup)
 
 
 def versions() -> dict[str, str]:
@@ -129,7 +134,7 @@ def measure(
     meter: Meter,
     stage: Callable[[str], None],
 ) -> Measured:
-    """Probe the network and profile the script at the same time.
+    """Check the nodes, probe the network and profile the script at the same time.
 
     Args:
         shipped: the script and its folder.
@@ -138,21 +143,80 @@ def measure(
     Raises:
         ScriptFailedError: the script raised before its first step.
         ScriptError: the script cannot be trained.
-        ClusterError: a node died meanwhile.
+        ClusterError: a node died meanwhile, or no node is fit to train.
     """
+    checked: Future[Checkup] = Future()
+
+    def profile_on(nodes: Cluster) -> tuple[Workload, bool]:
+        return _profile(nodes, request, job, shipped, environment, meter, stage)
+
+    network, (workload, remembered), _ = side_by_side(
+        [
+            lambda: _probe(cluster, environment),
+            lambda: profile_on_fit_nodes(cluster, checked, profile_on),
+            lambda: _check(cluster, request, shipped, environment, checked),
+        ]
+    )
+    return Measured(network, workload, remembered, checked.result())
+
+
+def profile_on_fit_nodes(
+    cluster: Cluster,
+    checked: "Future[Checkup]",
+    profile_on: Callable[[Cluster], tuple[Workload, bool]],
+) -> tuple[Workload, bool]:
+    """Profile without waiting for the checkup; again without the unfit nodes if it fails."""
+    try:
+        return profile_on(cluster)
+    except LauncherError:
+        fit = checked.result().fit_part(cluster)
+        if fit.nodes == cluster.nodes:
+            raise
+        logger.info("profiling failed where a node is not fit: trying the others")
+    return profile_on(fit)
+
+
+def _profile(
+    cluster: Cluster,
+    request: Request,
+    job: Job,
+    shipped: Shipped,
+    environment: Environment,
+    meter: Meter,
+    stage: Callable[[str], None],
+) -> tuple[Workload, bool]:
     cache = ProfileCache(environment.state_dir / "profiles")
     held = holdings(cluster, request)
     fingerprints = [fingerprint(shipped.fingerprint, job, versions(), each) for each in held]
     if any(cache.load(each) is None for each in fingerprints):
         meter.hold([each.node for each in held])
         stage("profiling: running the script up to its first steps")
-    network, (workload, remembered) = side_by_side(
-        [
-            lambda: _probe(cluster, environment),
-            lambda: profile(job, held, fingerprints, cache),
-        ]
-    )
-    return Measured(network, workload, remembered)
+    return profile(job, held, fingerprints, cache)
+
+
+def _check(
+    cluster: Cluster,
+    request: Request,
+    shipped: Shipped,
+    environment: Environment,
+    checked: "Future[Checkup]",
+) -> None:
+    """Check the nodes; whoever waits for it gets the result or the error."""
+    try:
+        needs = _needs(request, shipped)
+        checked.set_result(checkup(cluster, needs, cache=environment.state_dir / "checkups.json"))
+    except BaseException as error:
+        checked.set_exception(error)
+        raise
+
+
+def _needs(request: Request, shipped: Shipped) -> ScriptNeeds:
+    """What the script needs; by its arguments alone where it is no longer on this machine."""
+    root = Path(shipped.shown_root)
+    try:
+        return script_needs(root / shipped.script, root, request.args)
+    except ScriptError:
+        return ScriptNeeds(paths=tuple(argument_paths(request.args)))
 
 
 def _probe(cluster: Cluster, environment: Environment) -> Network:

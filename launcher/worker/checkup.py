@@ -151,6 +151,15 @@ def meet(peers: Sequence[Peer], token: bytes, timeout_s: float) -> tuple[Contact
         return tuple(pool.map(lambda peer: _contact(peer, token, timeout_s), peers))
 
 
+def connection_error(ip: str, port: int, timeout_s: float) -> str | None:
+    """Why no TCP connection can be made, in words; None if it can."""
+    try:
+        socket.create_connection((ip, port), timeout_s).close()
+    except OSError as error:
+        return _words(error, timeout_s)
+    return None
+
+
 def node_facts(needs: Needs, session_folder: str | None, port: int = 0) -> NodeFacts:
     """What is there on this machine.
 
@@ -222,12 +231,16 @@ def _contact(peer: Peer, token: bytes, timeout_s: float) -> Contact:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.sendall(token)
             readings = [_reading(sock) for _ in range(N_READINGS)]
-    except TimeoutError:
-        return Contact(peer.node, error=f"no connection in {timeout_s:g} s")
     except OSError as error:
-        return Contact(peer.node, error=error.strerror or str(error))
+        return Contact(peer.node, error=_words(error, timeout_s))
     rtt_s, offset_s = min(readings)
     return Contact(peer.node, offset_s, rtt_s)
+
+
+def _words(error: OSError, timeout_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no connection in {timeout_s:g} s"
+    return error.strerror or str(error)
 
 
 def _reading(sock: socket.socket) -> tuple[float, float]:
