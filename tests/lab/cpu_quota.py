@@ -40,6 +40,15 @@ def set_quota(group: Path, cpus: float | None) -> None:
         (group / "cpu.max").write_text(f"{'max' if quota_us is None else quota_us} {PERIOD_US}")
 
 
+def quota(group: Path) -> float | None:
+    """The cap in cores, or None where there is none."""
+    if V1.is_dir():
+        words = [(group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")]
+    else:
+        words = (group / "cpu.max").read_text().split()
+    return None if words[0].strip() in {"-1", "max"} else int(words[0]) / int(words[1])
+
+
 def processes(group: Path) -> list[int]:
     """The processes of this group and of those inside it."""
     return [

@@ -55,9 +55,20 @@ class Host:
             cwd: working directory as the host sees it; its home by default.
             env: variables besides the usual ones; signals to the process reach the command.
         """
+        words, environment = self.entry(command, cwd=cwd, env=env)
+        return subprocess.Popen(words, env=environment, **options)
+
+    def entry(
+        self,
+        command: Sequence[str | Path],
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> tuple[list[str], dict[str, str]]:
+        """The words and the environment that run a command in the host, from outside."""
         where = (str(self.pid), str(self.group), str(cwd or HOME))
         words = [*ISOLATED, str(HERE / "enter.py"), *where, *map(str, command)]
-        return subprocess.Popen(words, env={**environment(), **(env or {})}, **options)
+        return words, {**environment(), **(env or {})}
 
     def run(
         self,

@@ -36,10 +36,20 @@ class LabError(RuntimeError):
 
 
 class Hosts:
-    """What can be done to the hosts of a running lab, by whoever knows where they are."""
+    """What can be done to the hosts of a running lab, by whoever knows where they are.
 
-    def __init__(self, hosts: Mapping[str, Host], networks: Sequence[Network]) -> None:
+    Args:
+        environment: of every command that is run, besides the usual.
+    """
+
+    def __init__(
+        self,
+        hosts: Mapping[str, Host],
+        networks: Sequence[Network],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.hosts, self.networks = dict(hosts), tuple(networks)
+        self.environment = dict(environment or {})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,13 +81,21 @@ class Hosts:
 
     def popen(self, name: str, command: Sequence[str | Path], **options: Any) -> Any:
         """Start a command in a host: `Host.popen`."""
-        return self.host(name).popen(command, **options)
+        env = {**self.environment, **(options.pop("env", None) or {})}
+        return self.host(name).popen(command, env=env, **options)
 
     def run(
         self, name: str, command: Sequence[str | Path], **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a host: `Host.run`."""
-        return self.host(name).run(command, **options)
+        env = {**self.environment, **(options.pop("env", None) or {})}
+        return self.host(name).run(command, env=env, **options)
+
+    def entry(
+        self, name: str, command: Sequence[str | Path], *, cwd: str | Path | None = None
+    ) -> tuple[list[str], dict[str, str]]:
+        """The words and the environment that run a command in a host: `Host.entry`."""
+        return self.host(name).entry(command, cwd=cwd, env=self.environment)
 
     def set(
         self,
@@ -178,7 +196,6 @@ class Lab(Hosts):
         self._shared = tuple(shared)
         self._stack = ExitStack()
         self._ray_address: str | None = None
-        self._ray_environment: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         if (reason := missing()) is not None:
@@ -258,8 +275,8 @@ class Lab(Hosts):
     ) -> str:
         """Start Ray on hosts, the head on the first; returns when all have joined.
 
-        Quotas of CPU time are lifted meanwhile. Commands that are run later find the cluster's
-        address and way of authentication in their environment.
+        Quotas of CPU time are lifted meanwhile. Commands that are run later have Ray's way of
+        authentication in their environment.
 
         Args:
             hosts: all of them by default.
@@ -274,25 +291,13 @@ class Lab(Hosts):
             RayNode(self.host(name), count, labels[name])
             for name, count in zip(names, counts, strict=True)
         ]
-        self._ray_environment = authentication(self.hosts.values(), demanded=auth)
+        self.environment = authentication(self.hosts.values(), demanded=auth)
         for name in names:
             self.set_cpu(name, None)
-        self._ray_address = start_cluster(nodes, {**self._ray_environment, **(env or {})})
+        self._ray_address = start_cluster(nodes, {**self.environment, **(env or {})})
         for name, cpus in zip(self.names, self._cpus, strict=True):
             self.set_cpu(name, cpus)
         return self._ray_address
-
-    def popen(self, name: str, command: Sequence[str | Path], **options: Any) -> Any:
-        """Start a command in a host: `Host.popen`, with Ray's way of authentication."""
-        env = {**self._ray_environment, **(options.pop("env", None) or {})}
-        return super().popen(name, command, env=env, **options)
-
-    def run(
-        self, name: str, command: Sequence[str | Path], **options: Any
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command in a host: `Host.run`, with Ray's way of authentication."""
-        env = {**self._ray_environment, **(options.pop("env", None) or {})}
-        return super().run(name, command, env=env, **options)
 
 
 def _per_host(values: Sequence[Any] | None, default: Any, n_hosts: int, what: str) -> list[Any]:

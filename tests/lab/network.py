@@ -52,10 +52,16 @@ class LinkValues:
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """A direction between two hosts: how it is set, and what has passed since the start."""
+    """A direction between two hosts: how it is set, and what has passed since the start.
+
+    Args:
+        nic_bytes_per_s: rate of the interface of `src`, all its links together.
+        alive: whether neither host is cut off from all others.
+    """
 
     src: str
     dst: str
+    nic_bytes_per_s: float
     delay_s: float
     jitter_s: float
     loss: float

@@ -250,7 +250,12 @@ def describe(link: Link) -> dict[str, Any]:
     counts = ("n_packets", "n_bytes", "n_dropped")
     alive = link.src.alive and link.dst.alive
     values = {name: getattr(link, name) for name in (*names, *counts)}
-    return {"src": link.src.name, "dst": link.dst.name, "alive": alive, **values}
+    ends = {
+        "src": link.src.name,
+        "dst": link.dst.name,
+        "nic_bytes_per_s": link.src.rate_bytes_per_s,
+    }
+    return {**ends, "alive": alive, **values}
 
 
 def wire_bytes(packet: bytes) -> int:
