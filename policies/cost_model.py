@@ -36,11 +36,11 @@ class Constants:
     # of 0.55 and 0.69 (lower bounds, since two threads wait for both cores) and 17 and 4 %.
     cpu_exponent: float = 0.75
     contention: float = 0.10
-    # An empty TensorflowTrainer.fit takes 12 to 15 s: Ray Train's controller and worker group,
-    # a process that imports TensorFlow (CPU time), and the way down again. Collectives and
-    # each further worker add to it (growing from one to two workers took 23 s in all).
-    train_s: float = 3.5
-    import_cpu_s: float = 7.0
+    # Ray Train's controller and worker group, and a worker's process up to the script's first
+    # line (TensorFlow's import), each on a whole core; collectives and each further worker
+    # add to it.
+    train_s: float = 5.5
+    process_s: float = 4.5
     release_s: float = 3.0
     collective_s: float = 3.0
     worker_s: float = 0.15

@@ -58,10 +58,10 @@ def startup_parts(plan: Plan, nodes: Sequence[Node], workload: Workload) -> Star
     k, n = CONSTANTS, plan.n_workers
     cpus = min(1.0, max(min(held_cpus(plan, nodes).values()), 0.01))
     if workload.startup_s is None:
-        process_s = k.import_cpu_s / cpus
+        process_s = k.process_s / cpus
     else:
         process_s = workload.startup_s * max(1.0, _profiled_cpus(workload) / cpus)
-    pace = max(1.0, process_s / k.import_cpu_s)
+    pace = max(1.0, process_s / k.process_s)
     group_s = (k.collective_s + k.worker_s * (n - 1)) * pace if n > 1 else 0.0
     measured = workload.startup_s is not None
     return StartupParts(k.train_s * pace, process_s, workload.setup_s, group_s, n, measured)

@@ -36,28 +36,28 @@ def starts(case, seconds_by_n, factors=(1.0,)):
 def test_start_up_grows_with_workers_and_with_scarce_cpus():
     load, nodes = workload(), [node("a"), node("b")]
     one = startup_parts(plan_on("a"), nodes, load)
-    assert one.total_s == pytest.approx(CONSTANTS.train_s + CONSTANTS.import_cpu_s + load.setup_s)
+    assert one.total_s == pytest.approx(CONSTANTS.train_s + CONSTANTS.process_s + load.setup_s)
     assert startup_parts(plan_on("ab"), nodes, load).total_s > one.total_s
     half = startup_parts(Plan(1, ("a",), "allreduce", PlanOptions(0.5)), nodes, load)
-    assert half.process_s == pytest.approx(2 * CONSTANTS.import_cpu_s)
+    assert half.process_s == pytest.approx(2 * CONSTANTS.process_s)
     assert half.train_s == pytest.approx(2 * CONSTANTS.train_s)
 
 
 def test_a_measured_process_start_takes_the_place_of_the_assumed_one():
     """A quota that Ray does not know of: one CPU by name, a fifth of one in truth."""
-    load = workload(cpus=1.0, startup_s=35.0)
+    load = workload(cpus=1.0, startup_s=22.5)
     nodes = [node("a", cpus=1.0)]
     parts = startup_parts(plan_on("a", 1.0), nodes, load)
-    assert parts.process_s == 35.0
+    assert parts.process_s == 22.5
     assert parts.train_s == pytest.approx(5 * CONSTANTS.train_s)
     half = startup_parts(plan_on("a", 0.5), nodes, load)
-    assert half.process_s == pytest.approx(70.0)
+    assert half.process_s == pytest.approx(45.0)
     fast = startup_parts(plan_on("a", 1.0), nodes, replace(load, startup_s=3.0))
     assert fast.train_s == pytest.approx(CONSTANTS.train_s)
 
 
 def test_a_measured_process_start_makes_the_prediction_surer():
-    measured = replace(HOSTS, workload=replace(HOSTS.workload, startup_s=15.6))
+    measured = replace(HOSTS, workload=replace(HOSTS.workload, startup_s=10.0))
     assert predicted_s(measured, 1).sigma < predicted_s(HOSTS, 1).sigma
 
 
