@@ -15,6 +15,7 @@ from policies.schema import Node
 log = logging.getLogger(__name__)
 
 SETTLE_S = 3.0  # Ray's books lag by up to a second after a job has ended
+RELEASE_S = 10.0  # … and a segment whose workers have died takes longer
 _POLL_S = 0.2
 _POLL_WAITING_S = 1.0
 
@@ -77,16 +78,16 @@ def connect(
         how = "started an embedded Ray"
     cluster = Cluster(gcs_address, target is None, (), how, price_usd_per_h)
     try:
-        cluster = _await_free(refresh(cluster), wait_s, progress)
+        cluster = await_free(refresh(cluster, SETTLE_S), wait_s, progress)
         if need_nodes:
-            _require_nodes(cluster)
+            require_nodes(cluster)
     except BaseException:
         disconnect(cluster)
         raise
     return cluster
 
 
-def refresh(cluster: Cluster, settle_s: float = SETTLE_S) -> Cluster:
+def refresh(cluster: Cluster, settle_s: float = RELEASE_S) -> Cluster:
     """The same cluster with its nodes as they are now.
 
     A node of which anything is held is busy, by Ray's own books. They lag by up to a second,
@@ -119,8 +120,8 @@ def disconnect(cluster: Cluster) -> None:
     ray.shutdown()
 
 
-def _await_free(cluster: Cluster, wait_s: float, progress: Callable[[str], None]) -> Cluster:
-    """The cluster once nothing is busy any more, or when the wait is over."""
+def await_free(cluster: Cluster, wait_s: float, progress: Callable[[str], None]) -> Cluster:
+    """The cluster once nothing is busy any more, or when the wait (in seconds) is over."""
     until_s = time.monotonic() + wait_s
     said: tuple[BusyNode, ...] = ()
     while cluster.busy and time.monotonic() < until_s:
@@ -132,7 +133,8 @@ def _await_free(cluster: Cluster, wait_s: float, progress: Callable[[str], None]
     return cluster
 
 
-def _require_nodes(cluster: Cluster) -> None:
+def require_nodes(cluster: Cluster) -> None:
+    """Raise ClusterError unless there is a node to train on."""
     if cluster.nodes:
         return
     if cluster.busy:

@@ -51,7 +51,7 @@ Strategy = Annotated[
 ]
 CpusPerWorker = Annotated[
     str | None,
-    Option(metavar="C", help="Default: all free CPUs of a node.", rich_help_panel=CLUSTER),
+    Option(metavar="C", help="Default: all CPUs of a node.", rich_help_panel=CLUSTER),
 ]
 GpusPerWorker = Annotated[
     str | None, Option(metavar="G", help="Default: one on GPU nodes.", rich_help_panel=CLUSTER)
