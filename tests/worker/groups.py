@@ -26,13 +26,13 @@ def script_cases() -> list[str]:
 
 
 @functools.cache
-def group(framework: str, n: int, cases: str = "all") -> list[dict]:
+def group(framework: str, n: int, cases: str = "all", exchange: str = "collective") -> list[dict]:
     """Each rank's results by case, from `n` processes of a framework."""
     with tempfile.TemporaryDirectory(prefix="launch-group-") as folder:
-        return _run_group(Path(folder), framework, n, cases)
+        return _run_group(Path(folder), framework, n, cases, exchange)
 
 
-def _run_group(folder: Path, framework: str, n: int, cases: str) -> list[dict]:
+def _run_group(folder: Path, framework: str, n: int, cases: str, exchange: str) -> list[dict]:
     outs = [folder / f"{rank}.pickle" for rank in range(max(n, 1))]
     ports = ",".join(str(port) for port in free_ports(len(outs)))
     logs = [folder / f"{rank}.log" for rank in range(len(outs))]
@@ -41,6 +41,7 @@ def _run_group(folder: Path, framework: str, n: int, cases: str) -> list[dict]:
     for rank, (out, log) in enumerate(zip(outs, logs, strict=True)):
         worker = str(HERE / "same_curve_worker.py")
         command = [sys.executable, worker, framework, str(n), str(rank), ports, str(out), cases]
+        command.append(exchange)
         with log.open("w") as file:
             processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment))
     try:

@@ -1,6 +1,7 @@
 """One process of a group: runs cases as rank R of N, or as plain Keras without the engine.
 
-Arguments: framework, number of workers (0 = plain Keras), rank, ports, result file, cases.
+Arguments: framework, number of workers (0 = plain Keras), rank, ports, result file, cases,
+exchange ("collective", or the name of an algorithm of the direct exchange).
 """
 
 import json
@@ -13,20 +14,21 @@ from pathlib import Path
 
 
 def main() -> None:
-    framework, n, rank, ports, out, names = sys.argv[1:7]
+    framework, n, rank, ports, out, names, exchange = sys.argv[1:8]
     n, rank = int(n), int(rank)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     if framework == "tf_keras":
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    if n > 1:
-        workers = [f"127.0.0.1:{port}" for port in ports.split(",")]
+    addresses = [f"127.0.0.1:{port}" for port in ports.split(",")]
+    if n > 1 and exchange == "collective":
+        workers = addresses
         task = {"type": "worker", "index": rank}
         os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
-    parallel = _engine(n)
+    parallel = _engine(n, exchange, rank, addresses)
     keras = __import__(framework)
     if parallel is not None:
         parallel.install([framework])
@@ -66,17 +68,33 @@ def _is_case(module, value):
     return getattr(value, "__module__", None) == module.__name__
 
 
-def _engine(n):
+def _engine(n, exchange, rank, addresses):
     if n == 0:
         return None
     from launcher.worker.data_parallel import DataParallel
-    from launcher.worker.exchange.alone import Alone
 
+    return DataParallel(_exchange(n, exchange, rank, addresses))
+
+
+def _exchange(n, exchange, rank, addresses):
     if n == 1:
-        return DataParallel(Alone())
-    from launcher.worker.exchange.collective import CollectiveExchange
+        from launcher.worker.exchange.alone import Alone
 
-    return DataParallel(CollectiveExchange.from_tf_config())
+        return Alone()
+    if exchange == "collective":
+        from launcher.worker.exchange.collective import CollectiveExchange
+
+        return CollectiveExchange.from_tf_config()
+    import importlib
+
+    from launcher.worker.exchange.direct import DirectExchange
+    from launcher.worker.exchange.transport.mesh import open_mesh
+
+    algorithms = importlib.import_module(f"launcher.worker.exchange.algorithms.{exchange}")
+    mesh = open_mesh(
+        rank, [[address] for address in addresses], b"secret of the tests' runs".ljust(32)
+    )
+    return DirectExchange(mesh, getattr(algorithms, exchange))
 
 
 if __name__ == "__main__":
