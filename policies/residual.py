@@ -11,7 +11,7 @@ from policies.arrays import Floats
 from policies.cost_model import StepParts, step_parts
 from policies.links import links_between
 from policies.robust import Correction, Posterior, before_any_row, robust_fit
-from policies.schema import Experience, Node, Situation
+from policies.schema import Experience, Situation
 from policies.startup import LearnedStartup, learn_startup
 
 # How far the prior may be off, as standard deviations of log(observed / prior).
@@ -188,16 +188,18 @@ def _row(e: Experience, script: str) -> _Row:
 
 
 def _parts(e: Experience) -> StepParts:
-    """The step that the prior said; links not measured are inferred from those of all nodes."""
-    nodes, path = _held_nodes(e), e.plan.options.path
-    links = links_between(nodes, e.network, path)
-    parts = step_parts(e.plan, nodes, links, e.workload, e.global_batch)
-    if not (parts.inferred_links or parts.assumed_links) or len(nodes) == len(e.nodes):
+    """The step that the prior said; what was not measured is inferred with the help of others."""
+    held, path = frozenset(e.plan.nodes), e.plan.options.path
+    parts = _parts_among(e, held, path)
+    if e.network is None or not (parts.inferred_links or parts.assumed_links):
         return parts
-    links = links_between(e.nodes, e.network, path)
-    return step_parts(e.plan, e.nodes, links, e.workload, e.global_batch)
+    ends = [(x.src, x.dst) for x in e.network.links if x.path == path]
+    met = {end for pair in ends if not held.isdisjoint(pair) for end in pair}
+    return _parts_among(e, held | met, path)
 
 
-def _held_nodes(e: Experience) -> tuple[Node, ...]:
-    held = set(e.plan.nodes)
-    return tuple(node for node in e.nodes if node.id in held)
+def _parts_among(e: Experience, names: frozenset[str], path: str) -> StepParts:
+    """The prior's step, its links seen from these nodes alone."""
+    nodes = tuple(node for node in e.nodes if node.id in names)
+    links = links_between(nodes, e.network, path)
+    return step_parts(e.plan, nodes, links, e.workload, e.global_batch)

@@ -71,6 +71,20 @@ def test_experience_of_two_workers_tells_of_three_but_less():
     assert width(predicted(ABCD, "abcd", seen)) > width(predicted(ABCD, "ab", seen))
 
 
+def test_a_run_over_an_inferred_link_teaches_more_than_over_an_assumed_one():
+    gaps = replace(
+        ABCD.network, links=tuple(x for x in ABCD.network.links if {x.src, x.dst} != {"a", "b"})
+    )
+    step_s = 1.3 * step_time_s(plan_on("ab"), ABCD)
+    moved = {}
+    for name, net in (("measured", ABCD.network), ("inferred", gaps), ("assumed", None)):
+        case = replace(ABCD, network=net)
+        seen = experience(case, "ab", 1.3 * step_time_s(plan_on("ab"), case))
+        moved[name] = predicted(ABCD, "ab", [seen]).mu - predicted(ABCD, "ab").mu
+    assert moved["measured"] > moved["inferred"] > 2 * moved["assumed"] > 0
+    assert step_time_s(plan_on("ab"), replace(ABCD, network=gaps)) == pytest.approx(step_s / 1.3)
+
+
 def test_records_that_tell_too_little_are_passed_over():
     good = experience(ABCD, "ab", 0.1)
     useless = [
