@@ -34,6 +34,9 @@ def print_report(console: Console, report: Report) -> None:
     console.print(labelled("cluster", pieces, "", console.width), soft_wrap=True)
     print_table(console, _table(report))
     ip_by_node = {node.id: node.ip for node in nodes}
+    state = "cannot be written" if report.storage_error else "writable from this machine"
+    storage = labelled("storage", [report.storage, state], "", console.width)
+    console.print(storage, soft_wrap=True)
     for level in reversed(LEVELS):
         chosen = [problem for problem in report.problems if problem.level == level]
         for line in grouped(chosen, ip_by_node):
