@@ -8,6 +8,8 @@ from typing import Protocol
 from launcher.errors import LauncherError, TrainingFailedError
 from launcher.worker.exchange.transport.frame import Frame, FrameError
 
+OVERHEAD_BYTES = 512  # what a message takes besides its own bytes
+
 
 class Writer(Protocol):
     """A stream that writes a chunk into a message."""
@@ -172,7 +174,7 @@ class Inbox:
                     self._misfits.add(frame.sequence)
                     return None
                 return self._open(frame, arrival.into, arrival)
-            if self._early_bytes + frame.total <= self._max_early_bytes:
+            if self._early_bytes + frame.total + OVERHEAD_BYTES <= self._max_early_bytes:
                 return self._open_early(frame)
             if self._error is not None:
                 raise self._error
@@ -192,7 +194,7 @@ class Inbox:
             raise FrameError(f"a second message of tag {frame.tag}")
         message = self._open(frame, memoryview(bytearray(frame.total)), None)
         self._unposted[frame.tag] = message
-        self._early_bytes += frame.total
+        self._early_bytes += frame.total + OVERHEAD_BYTES
         return message
 
     def _is_misfit(self, arrival: Arrival, total: int) -> bool:
@@ -211,7 +213,7 @@ class Inbox:
     def _match(self, message: _Message, arrival: Arrival) -> None:
         """Somebody waits for a message of which some has come already."""
         message.arrival = arrival
-        self._early_bytes -= len(message.buffer)
+        self._early_bytes -= len(message.buffer) + OVERHEAD_BYTES
         if self._is_misfit(arrival, len(message.buffer)):
             return
         if self._is_settled(message.sequence):

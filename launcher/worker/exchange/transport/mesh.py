@@ -71,7 +71,7 @@ class Mesh:
         options: MeshOptions,
     ) -> None:
         self.rank, self.world_size = rank, len(addresses)
-        self._addresses, self._options = addresses, options
+        self.addresses, self._options = tuple(tuple(own) for own in addresses), options
         self._lock = threading.Lock()
         self._error: PeerLostError | None = None
         self._is_closed = False
@@ -191,9 +191,9 @@ class Mesh:
         deadline_s = time.monotonic() + GOODBYE_S
         for peer in self._peers.values():
             peer.close(deadline_s)
+        self._doorman.close()
         self._listener.close()
         self._teller.close()
-        self._doorman.close()
 
     def __enter__(self) -> Self:
         return self
@@ -221,7 +221,7 @@ class Mesh:
         return Peer(rank, paths, self._address, self, inbox=inbox, outbox=outbox)
 
     def _common_paths(self, rank: int) -> list[int]:
-        pairs = zip(self._addresses[self.rank], self._addresses[rank], strict=False)
+        pairs = zip(self.addresses[self.rank], self.addresses[rank], strict=False)
         return [path for path, (own, other) in enumerate(pairs) if own and other]
 
     def _new_line(self, target: Target) -> Line:
@@ -233,12 +233,12 @@ class Mesh:
         )
 
     def _targets(self) -> list[Target]:
-        own = self._addresses[self.rank]
+        own = self.addresses[self.rank]
         return [
             Target(peer.rank, path, own[path].ip, there.ip, there.port)  # type: ignore[union-attr]
             for peer in self._peers.values()
             for path in peer.paths
-            if (there := self._addresses[peer.rank][path]) is not None
+            if (there := self.addresses[peer.rank][path]) is not None
         ]
 
     def _admit(self, hello: Hello, connection: socket.socket) -> None:
@@ -257,7 +257,7 @@ class Mesh:
     def _address(self, rank: int) -> str:
         if not 0 <= rank < self.world_size:
             return "an unknown address"
-        return next((str(a) for a in self._addresses[rank] if a is not None), "no address")
+        return next((str(a) for a in self.addresses[rank] if a is not None), "no address")
 
 
 def open_mesh(
@@ -290,7 +290,12 @@ def open_mesh(
         raise ValueError(f"rank {rank} is not among {len(addresses)} ranks")
     parsed = [[parse_address(text) for text in own] for own in addresses]
     sockets = list(listening) or [listen(own) for own in parsed[rank] if own is not None]
-    mesh = Mesh(rank, parsed, secret, sockets, options or MeshOptions())
+    try:
+        mesh = Mesh(rank, parsed, secret, sockets, options or MeshOptions())
+    except BaseException:
+        for listener in sockets:
+            listener.close()
+        raise
     try:
         mesh.connect(timeout_s)
     except BaseException as error:

@@ -207,7 +207,6 @@ class Outbox:
 
     def written(self, lane: Lane, chunk: Chunk, busy_s: float) -> None:
         """A chunk has been written, which took so many seconds."""
-        lane.sent_bytes += chunk.length
         if not self._acknowledged:
             lane.meter.add(chunk.length, busy_s)
             with self._changed:
@@ -274,7 +273,6 @@ class Outbox:
         if not self._write_now(lane, chunk.header() + chunk.data()):
             lane.control.append(chunk.header() + chunk.data())
             self._changed.notify_all()
-        lane.sent_bytes += chunk.length
         if not self._acknowledged:
             self._settle(chunk)
         return True
@@ -321,6 +319,7 @@ class Outbox:
         return min(self._lanes, key=lambda lane: (lane.rtt_s, lane.path), default=None)
 
     def _hand_over(self, chunk: Chunk, lane: Lane) -> None:
+        lane.sent_bytes += chunk.length
         if self._acknowledged:
             self._under_way[chunk.key] = (chunk, lane, time.monotonic())
             lane.unsettled_bytes += chunk.length

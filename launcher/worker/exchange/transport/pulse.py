@@ -175,6 +175,7 @@ class Listener:
         self._wake, self._woken = socket.socketpair()
         self._new: list[tuple[int, int, socket.socket]] = []
         self._left: set[int] = set()
+        self._is_over = False
         self._heard = threading.Condition()
         self.heard_ranks: set[int] = set()
         self._thread = threading.Thread(target=self._listen, name="exchange-pulse", daemon=True)
@@ -183,6 +184,9 @@ class Listener:
     def add(self, rank: int, path: int, connection: socket.socket) -> None:
         """Listen to one more connection."""
         with self._lock:
+            if self._is_over:
+                connection.close()
+                return
             self._new.append((rank, path, connection))
         with contextlib.suppress(OSError):
             self._wake.send(b"\0")
@@ -219,8 +223,10 @@ class Listener:
                 self._tell(verdict)
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
-        for _, _, connection in self._new:
-            connection.close()
+        with self._lock:
+            self._is_over = True
+            for _, _, connection in self._new:
+                connection.close()
         self._selector.close()
 
     def _turn(self) -> bool:

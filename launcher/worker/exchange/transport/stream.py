@@ -127,14 +127,15 @@ class Stream:
         into = self._inbox.begin(frame, self)
         if into is None:
             self._fill_fully(self._discard(frame.length))
+            self.received_bytes += frame.length
         else:
             complete = False
             try:
                 self._fill_fully(into)
+                self.received_bytes += frame.length
                 complete = True
             finally:
                 self._inbox.end(frame, self, complete=complete)
-        self.received_bytes += frame.length
         if self._acknowledged:
             ack = Frame(Kind.ACK, frame.tag, frame.sequence, frame.offset)
             self._outbox.reply(self.lane, ack.packed())
