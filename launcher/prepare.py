@@ -4,9 +4,9 @@ import importlib.metadata
 import logging
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,18 @@ def measure(
             lambda: _check(cluster, request, shipped, environment, checked),
         ]
     )
-    return Measured(network, workload, remembered, checked.result())
+    unfit = checked.result().reasons_by_node.keys()
+    return Measured(_without(network, unfit), workload, remembered, checked.result())
+
+
+def _without(network: Network, nodes: Collection[str]) -> Network:
+    """The map without these nodes."""
+    return replace(
+        network,
+        links=tuple(link for link in network.links if not {link.src, link.dst} & {*nodes}),
+        interfaces=tuple(each for each in network.interfaces if each.node not in nodes),
+        silent=tuple(node for node in network.silent if node not in nodes),
+    )
 
 
 def profile_on_fit_nodes(
