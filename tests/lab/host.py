@@ -132,12 +132,13 @@ def boot(
     folder: Path,
     group: Path,
     *,
-    hosts_file: Path,
+    file_by_path: Mapping[str, Path],
     shared: Sequence[Path] = (),
 ) -> tuple[Host, subprocess.Popen[bytes]]:
     """Bring a host up; it lives as long as the process that is returned has its standard input.
 
     Args:
+        file_by_path: files of the real machine that stand in for others in the host.
         shared: paths under /tmp that it sees in spite of its own /tmp.
     """
     (folder / "tmp" / "home").mkdir(parents=True, exist_ok=True)
@@ -147,7 +148,7 @@ def boot(
         "tmp": str(folder / "tmp"),
         "shared": [str(path) for path in visible_paths(shared)],
         "shm_bytes": SHM_BYTES,
-        "hosts_file": str(hosts_file),
+        "file_by_path": {path: str(file) for path, file in file_by_path.items()},
         "cpu_group": str(make_group(group)),
         "cpu_group_on": str(V1) if V1.is_dir() else "",
     }
@@ -170,6 +171,18 @@ def boot(
         code = process.wait()
         raise RuntimeError(f"{name} did not come up (exit code {code}):\n{log.read_text()}")
     return Host(name, addresses, int(answer), folder, group), process
+
+
+def system_files(folder: Path, address_by_name: Mapping[str, str]) -> dict[str, Path]:
+    """Write what hosts have in place of the machine's: names of all hosts, and root's own home."""
+    (folder / "hosts").write_text(
+        "127.0.0.1 localhost\n"
+        + "".join(f"{address} {name}\n" for name, address in address_by_name.items())
+    )
+    users = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines()]
+    lines = [":".join([*u[:5], HOME, *u[6:]] if u[0] == "root" else u) for u in users]
+    (folder / "passwd").write_text("\n".join(lines) + "\n")
+    return {"/etc/hosts": folder / "hosts", "/etc/passwd": folder / "passwd"}
 
 
 def visible_paths(shared: Sequence[Path]) -> list[Path]:

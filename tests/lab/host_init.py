@@ -32,7 +32,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def make_mounts(config: dict[str, Any]) -> None:
-    """Own /proc, /dev/shm, /tmp and /etc/hosts; shared paths shine through the own /tmp."""
+    """Own /proc, /run, /dev/shm, /tmp and some of /etc; shared paths shine through the /tmp."""
     tmp = config["tmp"]
     for path in config["shared"]:
         place = tmp + path.removeprefix("/tmp")
@@ -40,7 +40,9 @@ def make_mounts(config: dict[str, Any]) -> None:
         mount(path, place, flags=MS_BIND | MS_REC)
     mount("shm", "/dev/shm", "tmpfs", options=f"size={config['shm_bytes']}")
     mount("proc", "/proc", "proc")
-    mount(config["hosts_file"], "/etc/hosts", flags=MS_BIND)
+    mount("run", "/run", "tmpfs")
+    for path, source in config["file_by_path"].items():
+        mount(source, path, flags=MS_BIND)
     if config["cpu_group_on"]:
         mount(config["cpu_group"], config["cpu_group_on"], flags=MS_BIND)
     mount(tmp, "/tmp", flags=MS_BIND | MS_REC)  # last: it hides where the others come from

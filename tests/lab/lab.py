@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tests.lab.host import Host, boot
+from tests.lab.host import Host, boot, system_files
 from tests.lab.network import LinkState, LinkValues, Network, known, start_network
 from tests.lab.ray_node import RayNode, authentication, start_cluster
 from tests.lab.requirement import missing
@@ -219,20 +219,16 @@ class Lab(Hosts):
         self._stack.close()
 
     def _boot(self, session: Session, stack: ExitStack) -> None:
-        hosts_file = session.folder / "hosts"
         addresses = {name: self._addresses(name) for name in self._names}
-        lines = [f"{own[0]} {name}" for name, own in addresses.items()]
-        hosts_file.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
+        files = system_files(session.folder, {name: own[0] for name, own in addresses.items()})
         for name, own in addresses.items():
             folder, group = session.folder / name, session.group / name
-            host, process = boot(
-                name, own, folder, group, hosts_file=hosts_file, shared=self._shared
-            )
+            host, process = boot(name, own, folder, group, file_by_path=files, shared=self._shared)
             stack.callback(_end, process)
             stack.callback(host.kill)
             self.hosts[name] = host
 
-    def _addresses(self, name: str) -> tuple[str | None, ...]:
+    def _addresses(self, name: str) -> tuple[str, *tuple[str | None, ...]]:
         number = name.removeprefix("h")
         first = f"{SUBNETS[0]}.{number}"
         if self._second is None:
