@@ -22,7 +22,9 @@ MAX_CUTS: Final = 8
 COARSE_WEIGHT: Final = 0.1
 # A node's own distance from its group counts against this many links without any.
 NODE_WEIGHT: Final = 2.0
-NODE_ROUNDS: Final = 3
+NODE_ROUNDS: Final = 4
+# An access line faster than its group's never takes off more than half of a latency.
+LEAST: Final = 0.5
 # A pipe between groups is what the best of its links reach, not the very best: noise is no pipe.
 PIPE_QUANTILE: Final = 0.98
 PIPE_LINKS: Final = 3
@@ -56,7 +58,7 @@ def completed(one_way_s: Floats, s_per_byte: Floats) -> tuple[Floats, Floats]:
         return one_way_s.copy(), s_per_byte.copy()
     links = _enough(links, len(one_way_s))
     levels = tuple(_levels(len(one_way_s), links, one_way_s[links]))
-    latency_s = np.exp(_latencies(levels, links, np.log(np.maximum(one_way_s[links], 1e-9))))
+    latency_s = _latencies(levels, links, np.maximum(one_way_s[links], 1e-9))
     wide = _off_diagonal(np.where(np.isnan(one_way_s), np.nan, s_per_byte))
     wide = _enough(wide, len(one_way_s))
     inverse = s_per_byte.copy()
@@ -137,27 +139,39 @@ def _groups(n_nodes: int, edges: Sequence[tuple[int, int]]) -> Ints:
 
 
 def _cuts(edges_s: Sequence[float]) -> list[float]:
-    """Latencies at which the tree is cut, longest first: inside its largest relative jumps."""
+    """Latencies at which the tree is cut, longest first: inside its largest relative jumps.
+
+    At least a tenth of the edges stay, for groups of single nodes are none.
+    """
     edges = np.log(np.maximum(np.array(edges_s), 1e-9))
     jumps = np.diff(edges)
+    jumps[: len(edges) // 10] = 0.0
     largest = np.argsort(-jumps, kind="stable")[:MAX_CUTS]
     at = np.sort(largest[jumps[largest] > 0])[::-1]
     return [float(np.exp((edges[i] + edges[i + 1]) / 2.0)) for i in at]
 
 
-def _latencies(levels: Sequence[Level], links: tuple[Ints, Ints], log_s: Floats) -> Floats:
-    """Logarithms of the latencies between any two nodes, shape `(N, N)`.
+def _latencies(levels: Sequence[Level], links: tuple[Ints, Ints], measured_s: Floats) -> Floats:
+    """Latencies between any two nodes, in seconds, shape `(N, N)`.
 
-    What the groups leave unexplained belongs to the nodes' own access lines (median polish,
-    Tukey 1977).
+    What the groups leave unexplained belongs to the nodes' own access lines, which add to every
+    link of theirs (median polish, Tukey 1977). Short links tell more of them, as errors are
+    relative.
     """
-    between = _grouped_medians(levels, links, log_s)
-    left = log_s - between[links]
-    own = np.zeros(len(between))
+    between_s = np.exp(_grouped_medians(levels, links, np.log(measured_s)))
+    expected_s = between_s[links]
+    left_s = measured_s - expected_s
+    weight, n = expected_s**-2.0, len(between_s)
+    total, most = np.bincount(links[0], weight, n), np.full(n, 1e-300)
+    np.maximum.at(most, links[0], weight)
+    n_telling = total / most
+    own_s = np.zeros(n)
     for _ in range(NODE_ROUNDS):
-        node, middle, count = _quantiles(links[0], left - own[links[1]], 0.5)
-        own[node] = count / (count + NODE_WEIGHT) * middle
-    return between + own[:, None] + own[None, :]
+        rest_s = left_s - own_s[links[0]] - own_s[links[1]]
+        node, middle_s = _weighted_medians(links[0], rest_s, weight)
+        own_s[node] += 0.5 * (n_telling / (n_telling + NODE_WEIGHT))[node] * middle_s
+    whole_s: Floats = between_s + own_s[:, None] + own_s[None, :]
+    return np.maximum(whole_s, LEAST * between_s)
 
 
 def _grouped_medians(levels: Sequence[Level], links: tuple[Ints, Ints], values: Floats) -> Floats:
@@ -203,6 +217,16 @@ def _quantiles(key: Ints, values: Floats, q: float) -> tuple[Ints, Floats, Ints]
     low, high = start + np.floor(at).astype(np.int64), start + np.ceil(at).astype(np.int64)
     ordered = values[order]
     return found, (ordered[low] + ordered[high]) / 2.0, count
+
+
+def _weighted_medians(key: Ints, values: Floats, weight: Floats) -> tuple[Ints, Floats]:
+    """Per key that occurs: the key, and the weighted median of its values."""
+    order = np.lexsort((values, key))
+    found, start, count = np.unique(key[order], return_index=True, return_counts=True)
+    sums = np.concatenate([[0.0], weight[order].cumsum()])
+    half = (sums[start] + sums[start + count]) / 2.0
+    at = np.clip(np.searchsorted(sums, half) - 1, start, start + count - 1)
+    return found, values[order][at]
 
 
 def _bandwidths(levels: Sequence[Level], links: tuple[Ints, Ints], measured: Floats) -> Floats:

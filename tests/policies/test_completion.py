@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,6 +115,41 @@ def test_most_links_of_a_hundred_nodes_are_inferred_within_a_fifth(name):
     assert np.median(bandwidth) < 0.05
     assert np.quantile(latency, 0.95) < 0.25
     assert np.quantile(bandwidth, 0.95) < 0.20
+
+
+def test_a_slow_access_line_adds_to_every_link_of_its_node():
+    """In seconds: it doubles a short way and hardly changes a long one."""
+    n, line_s = 60, 0.0003
+    rng = np.random.default_rng(6)
+    far = np.arange(n) % 2
+    one_way_s = np.where(far[:, None] == far[None, :], 0.0003, 0.030)
+    one_way_s[7, :] += line_s
+    one_way_s[:, 7] += line_s
+    seen = np.full((n, n), NAN)
+    for _ in range(12):
+        for a, b in random_round(range(n), rng):
+            seen[a, b] = seen[b, a] = one_way_s[a, b]
+    whole_s, _ = completed(seen, np.where(np.isnan(seen), NAN, 1e-8))
+    off = np.abs(np.log(whole_s / one_way_s))[7, np.arange(n) != 7]
+    assert off.max() < 0.15
+
+
+@pytest.mark.parametrize("name", ["flat", "two-level", "geo"])
+def test_a_few_disturbed_measurements_do_not_spread(name):
+    rng = np.random.default_rng(3)
+    topology = TOPOLOGIES[name](100, rng)
+    pairs = [p for pairs in schedule(topology.nodes, 3) for p in pairs]
+    network = topology.probed(pairs, rng)
+    links = tuple(
+        replace(x, rtt_s=4 * x.rtt_s, bandwidth_bytes_per_s=x.bandwidth_bytes_per_s / 4)
+        if rng.random() < 0.1
+        else x
+        for x in network.links
+    )
+    found = links_between(topology.nodes, replace(network, links=links))
+    off = np.abs(np.log(found.one_way_s * 2.0 / topology.rtt_s))[found.inferred]
+    assert np.median(off) < 0.08
+    assert np.quantile(off, 0.9) < 0.2
 
 
 def test_more_links_measured_are_never_much_worse():
