@@ -8,7 +8,6 @@ MARK = 0x4C58  # a stream that is out of step is noticed by its headers
 MAX_CHUNK_BYTES = 1 << 20
 MAX_REASON_BYTES = 512
 MAX_MESSAGE_BYTES = 1 << 40
-NOBODY = -1
 
 _HEADER = struct.Struct("!HBxIqQQQ")
 HEADER_BYTES = _HEADER.size
@@ -19,7 +18,8 @@ class Kind(IntEnum):
 
     DATA = 1  # a chunk of a message
     ACK = 2  # the chunk at this offset of this message has come
-    BYE = 3  # nothing more will come, and why
+    BYE = 3  # nothing more will come
+    LOST = 4  # the sender has lost a rank, and why
 
 
 class FrameError(Exception):
@@ -32,7 +32,7 @@ class Frame:
 
     Args:
         kind: what for.
-        tag: the message's tag; for BYE the rank that is to blame, or `NOBODY`.
+        tag: the message's tag; for LOST the rank that is lost.
         sequence: number of the message, counted per sender and receiver.
         offset: where the chunk begins in the message, in bytes.
         length: bytes that follow this header.
@@ -60,7 +60,7 @@ def parse(header: bytes | bytearray) -> Frame:
         FrameError: it is none of ours.
     """
     mark, kind, length, tag, sequence, offset, total = _HEADER.unpack(header)
-    if mark != MARK or not Kind.DATA <= kind <= Kind.BYE:
+    if mark != MARK or not Kind.DATA <= kind <= Kind.LOST:
         raise FrameError(f"a header with mark {mark:#x} and kind {kind}")
     frame = Frame(Kind(kind), tag, sequence, offset, length, total)
     if not _makes_sense(frame):
@@ -69,9 +69,9 @@ def parse(header: bytes | bytearray) -> Frame:
 
 
 def _makes_sense(frame: Frame) -> bool:
-    if frame.kind is Kind.ACK:
+    if frame.kind in {Kind.ACK, Kind.BYE}:
         return frame.length == 0
-    if frame.kind is Kind.BYE:
+    if frame.kind is Kind.LOST:
         return frame.length <= MAX_REASON_BYTES
     fits = frame.length <= MAX_CHUNK_BYTES and frame.total <= MAX_MESSAGE_BYTES
     empty = frame.length == 0 and frame.total > 0

@@ -14,7 +14,7 @@ from launcher.worker.exchange.transport.address import Address, listen, parse_ad
 from launcher.worker.exchange.transport.dialer import Dialer, Line
 from launcher.worker.exchange.transport.doorman import Doorman
 from launcher.worker.exchange.transport.figures import PathFigures
-from launcher.worker.exchange.transport.frame import MAX_CHUNK_BYTES, NOBODY
+from launcher.worker.exchange.transport.frame import MAX_CHUNK_BYTES
 from launcher.worker.exchange.transport.handshake import PULSE, SECRET_BYTES, Acceptance, Hello
 from launcher.worker.exchange.transport.inbox import Arrival, Inbox
 from launcher.worker.exchange.transport.outbox import SMALL_BYTES, Departure, Outbox
@@ -160,6 +160,8 @@ class Mesh:
         _log.info("%s", error)
         for peer in self._peers.values():
             peer.fail(lambda: PeerLostError(error.rank, error.address, error.reason))
+        for peer in self._peers.values():
+            peer.tell_loss(error.rank, error.reason)
 
     def peer_is_silent(self, rank: int, reason: str) -> None:
         """What the pulse found: a peer does not live any more."""
@@ -184,9 +186,8 @@ class Mesh:
         deadline_s = time.monotonic() + DRAIN_S
         for peer in self._peers.values():
             peer.drain(max(0.0, deadline_s - time.monotonic()))
-        error = self._error
         for peer in self._peers.values():
-            peer.say_bye(error.rank if error else NOBODY, error.reason if error else "")
+            peer.say_bye()
         self._dialer.close()
         deadline_s = time.monotonic() + GOODBYE_S
         for peer in self._peers.values():

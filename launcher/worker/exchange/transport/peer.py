@@ -9,7 +9,7 @@ from typing import Protocol
 
 from launcher.errors import LauncherError, PeerLostError
 from launcher.worker.exchange.transport.figures import PathFigures
-from launcher.worker.exchange.transport.frame import NOBODY, Frame, Kind
+from launcher.worker.exchange.transport.frame import MAX_REASON_BYTES, Frame, Kind
 from launcher.worker.exchange.transport.inbox import Arrival, Inbox
 from launcher.worker.exchange.transport.outbox import Departure, Outbox
 from launcher.worker.exchange.transport.stream import Stream
@@ -110,11 +110,25 @@ class Peer:
         if stream is not None:
             stream.abandon(reason)
 
-    def said_bye(self, blamed: int, reason: str) -> None:
-        """The peer ends its part; if it blames a rank, then that one is lost."""
+    def said_bye(self) -> None:
+        """The peer ends its part."""
         self.has_left = True
-        if blamed != NOBODY and not self._is_closing:
-            self._company.lost(PeerLostError(blamed, self._address_by_rank(blamed), reason))
+
+    def told_loss(self, rank: int, reason: str) -> None:
+        """The peer has lost a rank, so all have."""
+        self._company.lost(PeerLostError(rank, self._address_by_rank(rank), reason))
+
+    def tell_loss(self, rank: int, reason: str) -> None:
+        """Let the peer know which rank is lost, so that all name the same one."""
+        text = reason.encode()[:MAX_REASON_BYTES]
+        for stream in self._current_streams():
+            self._outbox.reply(
+                stream.lane, Frame(Kind.LOST, rank, length=len(text)).packed() + text
+            )
+
+    def _current_streams(self) -> list[Stream]:
+        with self._changed:
+            return list(self._streams.values())
 
     def stream_ended(self, stream: Stream, reason: str) -> None:
         """Go on without a stream, if there is another."""
@@ -150,15 +164,12 @@ class Peer:
         """Wait until all has been sent; whether it was."""
         return self._outbox.drain(timeout_s)
 
-    def say_bye(self, blamed: int, reason: str) -> None:
+    def say_bye(self) -> None:
         """End all streams after what waits to be sent."""
-        text = reason.encode()[:256]
         with self._changed:
             self._is_closing = True
-            streams = list(self._streams.values())
-        farewell = Frame(Kind.BYE, blamed, length=len(text)).packed() + text
-        for stream in streams:
-            self._outbox.end(stream.lane, farewell)
+        for stream in self._current_streams():
+            self._outbox.end(stream.lane, Frame(Kind.BYE).packed())
 
     def close(self, deadline_s: float) -> None:
         """Wait for the peer's good-bye until the deadline, then end everything."""
@@ -166,9 +177,8 @@ class Peer:
             self._changed.wait_for(
                 lambda: not self._streams, max(0.0, deadline_s - time.monotonic())
             )
-            streams = list(self._streams.values())
         self._inbox.fail(lambda: self._lost("the exchange is closed"))
-        for stream in streams:
+        for stream in self._current_streams():
             stream.abandon("the exchange is closed")
         for stream in self._ended:
             stream.join(time.monotonic() + 1.0)

@@ -29,8 +29,12 @@ _NO_RTT_US = 0xFFFFFFFF
 class Owner(Protocol):
     """Whoever is told what happens to a stream."""
 
-    def said_bye(self, blamed: int, reason: str) -> None:
-        """The peer will send nothing more; it blames a rank, or nobody."""
+    def said_bye(self) -> None:
+        """The peer will send nothing more."""
+        ...
+
+    def told_loss(self, rank: int, reason: str) -> None:
+        """The peer has lost a rank."""
         ...
 
     def stream_ended(self, stream: "Stream", reason: str) -> None:
@@ -119,8 +123,11 @@ class Stream:
                 self._read_chunk(frame)
             elif frame.kind is Kind.ACK:
                 self._outbox.acknowledge(self.lane, frame)
+            elif frame.kind is Kind.BYE:
+                self.heard_bye = True
+                self._owner.said_bye()
             else:
-                self._read_bye(frame)
+                self._read_loss(frame)
         return "the connection was closed"
 
     def _read_chunk(self, frame: Frame) -> None:
@@ -140,11 +147,10 @@ class Stream:
             ack = Frame(Kind.ACK, frame.tag, frame.sequence, frame.offset)
             self._outbox.reply(self.lane, ack.packed())
 
-    def _read_bye(self, frame: Frame) -> None:
+    def _read_loss(self, frame: Frame) -> None:
         reason = memoryview(bytearray(frame.length))
         self._fill_fully(reason)
-        self.heard_bye = True
-        self._owner.said_bye(frame.tag, bytes(reason).decode("utf-8", "replace"))
+        self._owner.told_loss(frame.tag, bytes(reason).decode("utf-8", "replace"))
 
     def _fill_fully(self, into: memoryview) -> None:
         if len(into) and not self._fill(into):

@@ -80,13 +80,13 @@ class Worker:
 
 @contextlib.contextmanager
 def start_workers(n: int) -> Iterator[tuple[list[Worker], str]]:
-    """n processes that have opened a mesh, and a folder-free place for their addresses."""
+    """n processes that have opened a mesh, and their secret."""
     sockets, secret = listening(n), secrets.token_bytes(32)
     addresses = addresses_of(sockets)
     for own in sockets:
         for listener in own:
             listener.close()
-    workers = [Worker(_start(rank, addresses, secret)) for rank in range(n)]
+    workers = [Worker(_start(worker_command(rank, addresses, secret))) for rank in range(n)]
     try:
         for worker in workers:
             assert worker.answer() == "open"
@@ -97,10 +97,15 @@ def start_workers(n: int) -> Iterator[tuple[list[Worker], str]]:
             worker.process.communicate()
 
 
-def _start(rank: int, addresses: Sequence[Sequence[str]], secret: bytes) -> "subprocess.Popen[str]":
+def worker_command(rank: int, addresses: Sequence[Sequence[str]], secret: bytes) -> list[str]:
+    """The command of one rank's process, to be run in `ROOT`."""
     order = json.dumps({"rank": rank, "addresses": addresses, "secret": secret.hex()})
+    return [sys.executable, "-m", "tests.worker.exchange.transport.mesh_worker", order]
+
+
+def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.worker.exchange.transport.mesh_worker", order],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -17,7 +17,8 @@ from launcher.worker.exchange.transport.frame import (
         Frame(Kind.DATA, tag=-5, sequence=7, offset=10, length=20, total=30),
         Frame(Kind.DATA),
         Frame(Kind.ACK, tag=1 << 62, sequence=1, offset=9),
-        Frame(Kind.BYE, tag=-1, length=100),
+        Frame(Kind.BYE),
+        Frame(Kind.LOST, tag=3, length=100),
     ],
 )
 def test_a_header_is_read_as_it_was_written(frame: Frame) -> None:
@@ -33,7 +34,8 @@ def test_a_header_is_read_as_it_was_written(frame: Frame) -> None:
         Frame(Kind.DATA, length=1, total=MAX_MESSAGE_BYTES + 1),
         Frame(Kind.DATA, length=0, total=5),
         Frame(Kind.ACK, length=1),
-        Frame(Kind.BYE, length=513),
+        Frame(Kind.BYE, length=1),
+        Frame(Kind.LOST, length=513),
     ],
 )
 def test_lengths_are_checked_before_anything_is_read(frame: Frame) -> None:
