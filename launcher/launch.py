@@ -7,6 +7,7 @@ and the record says how the run ended.
 import contextlib
 import importlib
 import logging
+import secrets
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from launcher.runs import RunStore
 from launcher.stored import Shipped
 from launcher.supervise import Allowance, Ended, Supervisor, View
 from launcher.trainer import SegmentRun, start_keeper
-from launcher.worker.job import Job
+from launcher.worker.job import Direct, Job
 from policies.schema import Decision, Experience, Plan, Situation
 
 logger = logging.getLogger(__name__)
@@ -329,6 +330,7 @@ class Launch:
             job,
             node_ids=plan.nodes,
             threads=tuple(threads),
+            direct=_direct(plan),
             checkpoint=None if data is None else ray.put(data),
             artifacts=None if files is None else ray.put(files),
         )
@@ -342,6 +344,14 @@ class Launch:
         if "artifacts" in ended.files:
             outcome = replace(outcome, artifacts=stored.unpack_artifacts(self._folder))
         self._book.write(replace(record, outcome=outcome))
+
+
+def _direct(plan: Plan) -> Direct | None:
+    """What the workers need to exchange gradients by themselves."""
+    options = plan.options
+    if plan.strategy != "direct" or options.algorithm is None:
+        return None
+    return Direct(options.algorithm, options.sites, secrets.token_bytes(32))
 
 
 def _link_ray_logs(log_dir: Path) -> None:

@@ -65,20 +65,26 @@ def start_keeper(storage: str, run: str) -> Any:
     return actor.remote(storage, run)
 
 
-def ip_by_node(plan: Plan, network: Network | None) -> dict[str, str]:
-    """Addresses of a plan's nodes on its path; empty where it is the one that Ray uses.
+def ips_by_node(plan: Plan, network: Network | None) -> dict[str, tuple[str, ...]]:
+    """Addresses of a plan's nodes on its path, for `direct` on further ones too.
+
+    Empty where workers use the address that Ray uses.
 
     Raises:
-        ValueError: a node of the plan has no address on the path.
+        ValueError: a node of the plan has no address on the plan's path.
     """
-    path = plan.options.path
-    if path == DEFAULT_PATH or network is None:
+    interfaces = network.interfaces if network else ()
+    ip_by_place = {(each.node, each.path): each.ip for each in interfaces}
+    paths = [plan.options.path]
+    if plan.strategy == "direct":
+        paths += sorted({each.path for each in interfaces} - set(paths))
+    if paths == [DEFAULT_PATH]:
         return {}
-    found = {each.node: each.ip for each in network.interfaces if each.path == path}
-    missing = set(plan.nodes) - found.keys()
+    missing = {node for node in plan.nodes if (node, paths[0]) not in ip_by_place}
     if missing:
-        raise ValueError(f"These nodes have no address on {path}: {', '.join(sorted(missing))}.")
-    return {node: found[node] for node in plan.nodes}
+        names = ", ".join(sorted(missing))
+        raise ValueError(f"These nodes have no address on {paths[0]}: {names}.")
+    return {n: tuple(ip_by_place.get((n, path), "") for path in paths) for n in plan.nodes}
 
 
 class SegmentRun:
@@ -100,7 +106,7 @@ class SegmentRun:
         network: Network | None = None,
     ) -> None:
         self.plan, self._job, self._keeper = plan, job, keeper
-        self._ip_by_node = ip_by_node(plan, network)
+        self._ips_by_node = ips_by_node(plan, network)
         self._name, self._log_dir = name, log_dir
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._fit, name="launch-segment", daemon=True)
@@ -147,7 +153,9 @@ class SegmentRun:
         return tensorflow_trainer()(
             train,
             train_loop_config={"job": self._job, "keeper": self._keeper},
-            backend_config=LaunchBackendConfig(self.plan.nodes, self._ip_by_node),
+            backend_config=LaunchBackendConfig(
+                self.plan.nodes, self._ips_by_node, for_tensorflow=self._job.direct is None
+            ),
             scaling_config=ScalingConfig(
                 num_workers=self.plan.n_workers,
                 use_gpu=options.gpus_per_worker > 0,

@@ -7,7 +7,8 @@ Times are seconds, sizes bytes, money US dollars.
 from dataclasses import dataclass, field
 from typing import Literal
 
-Strategy = Literal["allreduce"]
+Strategy = Literal["allreduce", "direct"]
+Algorithm = Literal["one_shot", "two_shot", "ring", "two_level"]
 Objective = Literal["time", "cost"]
 PriceSource = Literal["label", "table", "option", "assumed", "own machine"]
 Exactness = Literal["exact", "statistical"]
@@ -158,11 +159,17 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What each worker of a plan holds, and the network over which the workers talk."""
+    """What each worker of a plan holds, and how the workers talk.
+
+    `path` is the network that they use (`direct` uses others beside it). `algorithm` is
+    `direct`'s; `sites` are the groups of ranks that its two levels have.
+    """
 
     cpus_per_worker: float
     gpus_per_worker: float = 0.0
     path: str = DEFAULT_PATH
+    algorithm: Algorithm | None = None
+    sites: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

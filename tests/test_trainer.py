@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.trainer import ip_by_node
-from policies.schema import Interface, Network, PlanOptions
+from launcher.trainer import ips_by_node
+from policies.schema import DEFAULT_PATH, Interface, Network, PlanOptions
 from tests.fakes import NODE_IDS, a_network, a_plan
 
 RAIL = "10.98.0.0/24"
@@ -19,14 +19,25 @@ def with_rail(n: int) -> Network:
 
 
 def test_workers_talk_over_the_network_that_the_plan_chose() -> None:
-    found = ip_by_node(on_the_rail(2), with_rail(3))
-    assert found == {NODE_IDS[0]: "10.98.0.1", NODE_IDS[1]: "10.98.0.2"}
+    found = ips_by_node(on_the_rail(2), with_rail(3))
+    assert found == {NODE_IDS[0]: ("10.98.0.1",), NODE_IDS[1]: ("10.98.0.2",)}
 
 
 def test_rays_own_network_needs_no_other_addresses() -> None:
-    assert ip_by_node(a_plan(2), with_rail(3)) == {}
+    assert ips_by_node(a_plan(2), with_rail(3)) == {}
 
 
 def test_a_node_without_an_address_on_the_chosen_network_is_a_mistake() -> None:
     with pytest.raises(ValueError, match=r"no address on 10\.98\.0\.0/24"):
-        ip_by_node(on_the_rail(3), with_rail(2))
+        ips_by_node(on_the_rail(3), with_rail(2))
+
+
+def test_the_own_exchange_uses_every_network() -> None:
+    usual = tuple(Interface(NODE_IDS[i], f"10.99.0.{i + 1}", DEFAULT_PATH) for i in range(3))
+    network = replace(with_rail(2), interfaces=(*usual, *with_rail(2).interfaces))
+    found = ips_by_node(replace(a_plan(3), strategy="direct"), network)
+    assert found == {
+        NODE_IDS[0]: ("10.99.0.1", "10.98.0.1"),
+        NODE_IDS[1]: ("10.99.0.2", "10.98.0.2"),
+        NODE_IDS[2]: ("10.99.0.3", ""),
+    }

@@ -1,4 +1,4 @@
-"""Ray Train's back end: give every worker its rank in the plan's order, and `TF_CONFIG`.
+"""Ray Train's back end: give every worker its rank in the plan's order, and all addresses.
 
 Unlike Ray's own TensorFlow back end it imports no TensorFlow, so the controller starts at once,
 and it does not switch the process to legacy Keras behind the user's back.
@@ -23,11 +23,14 @@ class LaunchBackendConfig(BackendConfig):
 
     Attributes:
         node_ids: Ray node id of each rank, in the plan's (and ring's) order.
-        ip_by_node: the address that workers of a node are reached at, where it is not Ray's own.
+        ips_by_node: a node's address on each network that the workers use, "" where it has none;
+            nodes that are not named use the address that Ray uses.
+        for_tensorflow: whether TensorFlow's own runtime connects the workers.
     """
 
     node_ids: tuple[str, ...] = ()
-    ip_by_node: dict[str, str] = field(default_factory=dict)
+    ips_by_node: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    for_tensorflow: bool = True
 
     @property
     def backend_cls(self) -> type:
@@ -36,21 +39,30 @@ class LaunchBackendConfig(BackendConfig):
 
 
 class LaunchBackend(Backend):
-    """Writes `LAUNCH_RANK` and, for more than one worker, `TF_CONFIG`."""
+    """Writes `LAUNCH_RANK` and, for more than one worker, `LAUNCH_ADDRESSES` or `TF_CONFIG`."""
 
     def on_start(self, worker_group: Any, backend_config: LaunchBackendConfig) -> None:
         """Set every worker's environment before the training function runs."""
-        places = worker_group.execute(_place, backend_config.ip_by_node)
-        ranks = ranks_in_plan_order([place["node_id"] for place in places], backend_config.node_ids)
-        addresses = [""] * len(places)
+        places = worker_group.execute(_place, backend_config.ips_by_node)
+        ranks = ranks_in_plan_order([place.node_id for place in places], backend_config.node_ids)
+        addresses: list[tuple[str, ...]] = [()] * len(places)
         for place, rank in zip(places, ranks, strict=True):
-            addresses[rank] = place["address"]
+            addresses[rank] = place.addresses
+        set_environment = _set_tf_config if backend_config.for_tensorflow else _set_addresses
         ray.get(
             [
-                worker_group.execute_single_async(index, _set_environment, addresses, rank)
+                worker_group.execute_single_async(index, set_environment, addresses, rank)
                 for index, rank in enumerate(ranks)
             ]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker is: its node, and `ip:port` on each network ("" where it has none)."""
+
+    node_id: str
+    addresses: tuple[str, ...]
 
 
 def ranks_in_plan_order(found: Sequence[str], planned: Sequence[str]) -> list[int]:
@@ -68,24 +80,34 @@ def ranks_in_plan_order(found: Sequence[str], planned: Sequence[str]) -> list[in
     return [free.pop(0) if rank is None else rank for rank in ranks]
 
 
-def _place(ip_by_node: dict[str, str]) -> dict[str, str]:
-    """Where this worker is, with a port that is free at this moment."""
+def _place(ips_by_node: dict[str, tuple[str, ...]]) -> Place:
+    """Where this worker is, with ports that are free at this moment."""
     node_id = ray.get_runtime_context().get_node_id()
-    ip = ip_by_node.get(node_id) or ray.util.get_node_ip_address()
+    ips = ips_by_node.get(node_id) or (ray.util.get_node_ip_address(),)
+    return Place(node_id, tuple(_free_address(ip) if ip else "" for ip in ips))
+
+
+def _free_address(ip: str) -> str:
     with socket.socket() as probe:
         probe.bind((ip, 0))
-        port = probe.getsockname()[1]
-    return {"node_id": node_id, "address": f"{ip}:{port}"}
+        return f"{ip}:{probe.getsockname()[1]}"
 
 
-def _set_environment(addresses: list[str], rank: int) -> None:
+def _set_addresses(addresses: list[tuple[str, ...]], rank: int) -> None:
+    """For the launcher's own exchange."""
     os.environ["LAUNCH_RANK"] = str(rank)
     os.environ["LAUNCH_WORLD_SIZE"] = str(len(addresses))
-    if len(addresses) > 1:
-        tasks = task_by_rank(len(addresses))
-        address_by_task = dict(zip(tasks, addresses, strict=True))
-        workers = [address_by_task[task] for task in range(len(addresses))]
-        task = {"type": "worker", "index": tasks[rank]}
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
-    else:
-        os.environ.pop("TF_CONFIG", None)
+    os.environ["LAUNCH_ADDRESSES"] = json.dumps(addresses)
+    os.environ.pop("TF_CONFIG", None)
+
+
+def _set_tf_config(addresses: list[tuple[str, ...]], rank: int) -> None:
+    """For TensorFlow's runtime, which knows one address of each worker."""
+    _set_addresses(addresses, rank)
+    if len(addresses) == 1:
+        return
+    tasks = task_by_rank(len(addresses))
+    address_by_task = dict(zip(tasks, [first for first, *_ in addresses], strict=True))
+    workers = [address_by_task[task] for task in range(len(addresses))]
+    task = {"type": "worker", "index": tasks[rank]}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})

@@ -7,6 +7,21 @@ ORDER_NONE, ORDER_CHECKPOINT, ORDER_STOP = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
+class Direct:
+    """How workers exchange gradients over the launcher's own connections.
+
+    Attributes:
+        algorithm: a name of `exchange.algorithms`.
+        sites: groups of ranks, for two levels.
+        secret: 32 random bytes that only this segment's workers know.
+    """
+
+    algorithm: str
+    sites: tuple[tuple[int, ...], ...]
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One segment of training, the same for all ranks.
 
@@ -24,6 +39,7 @@ class Job:
         threads: TensorFlow threads of each rank (empty lets TensorFlow choose).
         checkpoint: reference to a checkpoint's bytes to resume from, or None.
         artifacts: reference to the zipped files that rank 0 had left, or None.
+        direct: how to exchange gradients; None leaves it to TensorFlow.
         hints: lines that name likely causes, for messages ("train.py:12: np.random.default_rng()").
     """
 
@@ -42,6 +58,7 @@ class Job:
     artifacts: Any = None
     checkpoint_every_s: float | None = None
     sync_batchnorm: bool = True
+    direct: Direct | None = None
     hints: tuple[str, ...] = ()
 
 

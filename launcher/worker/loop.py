@@ -16,6 +16,7 @@ from launcher.errors import LauncherError, StorageError
 from launcher.worker import script, snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
+from launcher.worker.exchange.choice import make_exchange
 from launcher.worker.job import Job
 from launcher.worker.output import captured_output
 from launcher.worker.script import Stopped, UserScriptError
@@ -60,7 +61,7 @@ def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int)
     import ray
 
     channel.emit("stage", text="starting TensorFlow")
-    parallel = start_engine(job, rank, lambda: _exchange(world_size))
+    parallel = start_engine(job, rank, lambda: make_exchange(job.direct, rank, world_size))
     script.unpack(ray.get(job.archive), folder)
     listing = script.listing(folder)
     if job.artifacts is not None:
@@ -120,16 +121,6 @@ def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
     parallel = DataParallel(make_exchange(), sync_batchnorm=job.sync_batchnorm)
     parallel.install(job.frameworks)
     return parallel
-
-
-def _exchange(world_size: int) -> Any:
-    if world_size == 1:
-        from launcher.worker.exchange.alone import Alone
-
-        return Alone()
-    from launcher.worker.exchange.collective import CollectiveExchange
-
-    return CollectiveExchange.from_tf_config()
 
 
 def _watch(

@@ -38,7 +38,7 @@ def test_the_configuration_names_the_back_end() -> None:
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in ("LAUNCH_RANK", "LAUNCH_WORLD_SIZE", "TF_CONFIG"):
+    for name in ("LAUNCH_RANK", "LAUNCH_WORLD_SIZE", "LAUNCH_ADDRESSES", "TF_CONFIG"):
         monkeypatch.setenv(name, "of before")
     return monkeypatch
 
@@ -46,9 +46,9 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_worker_of_several_learns_the_addresses_in_order_of_rank(
     environment: pytest.MonkeyPatch,
 ) -> None:
-    from launcher.worker.backend import _set_environment
+    from launcher.worker.backend import _set_tf_config
 
-    _set_environment(["10.0.0.4:1", "10.0.0.5:2"], 1)
+    _set_tf_config([("10.0.0.4:1",), ("10.0.0.5:2",)], 1)
     assert (os.environ["LAUNCH_RANK"], os.environ["LAUNCH_WORLD_SIZE"]) == ("1", "2")
     assert json.loads(os.environ["TF_CONFIG"]) == {
         "cluster": {"worker": ["10.0.0.4:1", "10.0.0.5:2"]},
@@ -59,11 +59,11 @@ def test_a_worker_of_several_learns_the_addresses_in_order_of_rank(
 def test_of_more_than_ten_workers_the_ring_still_runs_in_order_of_rank(
     environment: pytest.MonkeyPatch,
 ) -> None:
-    from launcher.worker.backend import _set_environment
+    from launcher.worker.backend import _set_tf_config
 
     address_by_name: dict[str, str] = {}
     for rank in range(23):
-        _set_environment([f"10.0.0.{i}:1" for i in range(23)], rank)
+        _set_tf_config([(f"10.0.0.{i}:1",) for i in range(23)], rank)
         config = json.loads(os.environ["TF_CONFIG"])
         index = config["task"]["index"]
         address_by_name[f"task:{index}"] = config["cluster"]["worker"][index]
@@ -73,9 +73,9 @@ def test_of_more_than_ten_workers_the_ring_still_runs_in_order_of_rank(
 
 
 def test_a_worker_alone_has_no_tf_config(environment: pytest.MonkeyPatch) -> None:
-    from launcher.worker.backend import _set_environment
+    from launcher.worker.backend import _set_tf_config
 
-    _set_environment(["10.0.0.4:1"], 0)
+    _set_tf_config([("10.0.0.4:1",)], 0)
     assert os.environ["LAUNCH_WORLD_SIZE"] == "1"
     assert "TF_CONFIG" not in os.environ
 
@@ -91,5 +91,18 @@ def test_a_worker_listens_on_the_address_that_the_plan_chose(
 
     monkeypatch.setattr(backend.ray, "get_runtime_context", Context)
     monkeypatch.setattr(backend.ray.util, "get_node_ip_address", lambda: "127.0.0.1")
-    assert backend._place({"a": "127.0.0.2"})["address"].startswith("127.0.0.2:")
-    assert backend._place({"b": "127.0.0.2"})["address"].startswith("127.0.0.1:")
+    chosen = backend._place({"a": ("127.0.0.2", "", "127.0.0.3")}).addresses
+    assert [address.rpartition(":")[0] for address in chosen] == ["127.0.0.2", "", "127.0.0.3"]
+    (usual,) = backend._place({"b": ("127.0.0.2",)}).addresses
+    assert usual.startswith("127.0.0.1:")
+
+
+def test_the_own_exchange_learns_all_addresses(environment: pytest.MonkeyPatch) -> None:
+    from launcher.worker.backend import _set_addresses
+
+    _set_addresses([("10.0.0.4:1", "10.9.0.4:2"), ("10.0.0.5:2", "")], 1)
+    assert json.loads(os.environ["LAUNCH_ADDRESSES"]) == [
+        ["10.0.0.4:1", "10.9.0.4:2"],
+        ["10.0.0.5:2", ""],
+    ]
+    assert "TF_CONFIG" not in os.environ
