@@ -83,7 +83,7 @@ class Mesh:
             if target.rank < rank
         }
         self._teller = new_teller(secret, rank, self._targets())
-        self._listener = Listener(self, self._teller.keep_up)
+        self._listener = Listener(self, self._check)
         n_paths = max(len(own) for own in addresses)
         self._doorman = Doorman(
             listening,
@@ -171,6 +171,11 @@ class Mesh:
     def path_is_silent(self, rank: int, path: int) -> None:
         """What the pulse found: a peer is heard over other paths only."""
         self._peers[rank].break_path(path, "no sign of life came over it")
+
+    def _check(self) -> None:
+        self._teller.keep_up()
+        for peer in self._peers.values():
+            peer.check()
 
     def path_is_down(self, rank: int, path: int) -> None:
         """A path broke while others go on: connect it again, if that is our part."""

@@ -110,6 +110,11 @@ class Peer:
         if stream is not None:
             stream.abandon(reason)
 
+    def check(self) -> None:
+        """Give paths up on which packets vanish; to be called often."""
+        for stream in self._current_streams():
+            stream.check()
+
     def said_bye(self) -> None:
         """The peer ends its part."""
         self.has_left = True

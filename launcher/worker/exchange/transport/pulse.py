@@ -164,11 +164,11 @@ class Listener:
 
     Args:
         judge: told of verdicts, in the thread.
-        keep_up: called at every tick.
+        check: called at every tick.
     """
 
-    def __init__(self, judge: Judge, keep_up: Callable[[], None]) -> None:
-        self._judge, self._keep_up = judge, keep_up
+    def __init__(self, judge: Judge, check: Callable[[], None]) -> None:
+        self._judge, self._check = judge, check
         self._lock = threading.Lock()
         self._silence = Silence(PEER_SILENCE_S, PATH_SILENCE_S)
         self._selector = selectors.DefaultSelector()
@@ -216,7 +216,7 @@ class Listener:
     def _listen(self) -> None:
         self._selector.register(self._woken, selectors.EVENT_READ)
         while self._turn():
-            self._keep_up()
+            self._check()
             with self._lock:
                 verdicts = self._silence.judge(time.monotonic())
             for verdict in verdicts:

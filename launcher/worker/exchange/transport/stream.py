@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -19,11 +18,11 @@ from launcher.worker.exchange.transport.frame import (
 )
 from launcher.worker.exchange.transport.inbox import Inbox
 from launcher.worker.exchange.transport.outbox import Lane, Outbox
+from launcher.worker.exchange.transport.tcp_info import Unanswered, tcp_info
 
 NOT_SENT_BYTES = 128 << 10  # what may wait in the kernel where paths share the work
 _NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
-_MIN_RTT_US = struct.Struct("=148xI")  # tcpi_min_rtt in Linux's struct tcp_info
-_NO_RTT_US = 0xFFFFFFFF
+UNANSWERED_S = 4.0
 
 
 class Owner(Protocol):
@@ -69,7 +68,9 @@ class Stream:
         self._connection, self.path, self._owner = connection, path, owner
         self._inbox, self._outbox, self._acknowledged = inbox, outbox, acknowledged
         _tune(connection, few_in_kernel=acknowledged)
-        self.lane = Lane(path, min_rtt_s(connection) or rtt_s, self._send_now)
+        info = tcp_info(connection)
+        self.lane = Lane(path, (info and info.min_rtt_s) or rtt_s, self._send_now)
+        self._unanswered = Unanswered(UNANSWERED_S)
         self.received_bytes = 0
         self.heard_bye = False
         self._ending = threading.Lock()
@@ -96,6 +97,12 @@ class Stream:
             self._connection.shutdown(socket.SHUT_RDWR)
         if first:
             self._owner.stream_ended(self, reason)
+
+    def check(self) -> None:
+        """Give it up if its packets vanish; to be called often."""
+        info = tcp_info(self._connection)
+        if info is not None and self._unanswered.judge(info, time.monotonic()):
+            self.abandon(f"its packets were not acknowledged for {info.since_ack_s:.1f} s")
 
     def join(self, deadline_s: float) -> bool:
         """Wait for its threads; whether they have ended."""
@@ -198,16 +205,6 @@ class Stream:
             return self._connection.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
-
-
-def min_rtt_s(connection: socket.socket) -> float | None:
-    """The least round-trip time that the kernel has seen, in seconds; None if it does not tell."""
-    try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT_US.size)
-        rtt_us: int = _MIN_RTT_US.unpack(info)[0]
-    except (AttributeError, OSError, struct.error):
-        return None
-    return None if rtt_us in {0, _NO_RTT_US} else rtt_us / 1e6
 
 
 def _tune(connection: socket.socket, *, few_in_kernel: bool) -> None:

@@ -65,6 +65,16 @@ def test_a_host_that_is_cut_off_is_noticed_within_five_seconds_by_all() -> None:
     assert all(waited_s < NOTICED_S for waited_s, *_ in losses)
 
 
+def test_packets_that_vanish_in_one_direction_are_noticed_within_five_seconds() -> None:
+    with Lab(2) as lab, workers_in(lab) as workers:
+        for rank, worker in enumerate(workers):
+            worker.tell(f"receive {1 - rank} 7")
+        lab.cut("h1>h2")
+        losses = [json.loads(worker.answer()) for worker in workers]
+    assert all(kind == "PeerLostError" for _, kind, *_ in losses)
+    assert all(waited_s < NOTICED_S for waited_s, *_ in losses)
+
+
 def test_a_rail_that_is_cut_loses_nothing_and_is_used_again_in_time() -> None:
     rails = SecondNetwork(("h1", "h2"), 0.0005, RAIL_BYTES_PER_S)
     lab_options = {"rate_bytes_per_s": RAIL_BYTES_PER_S, "second_network": rails}
