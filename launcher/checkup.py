@@ -138,7 +138,9 @@ def grouped(problems: Sequence[Problem], ip_by_node: Mapping[str, str]) -> tuple
     """One line per problem, with all nodes that share it."""
     nodes_by_text: dict[str, list[str]] = {}
     for problem in problems:
-        nodes_by_text.setdefault(problem.text, []).append(ip_by_node[problem.node])
+        nodes_by_text.setdefault(problem.text, []).append(
+            ip_by_node.get(problem.node, "this machine")
+        )
     return tuple(f"{_named(ips)}: {text}." for text, ips in nodes_by_text.items())
 
 

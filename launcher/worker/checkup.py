@@ -31,7 +31,7 @@ PACKAGES = ("ray", "tensorflow", "keras", "tf_keras", "numpy")
 N_READINGS = 3  # of a peer's clock; the quickest one counts
 _CLOCK = struct.Struct("!d")
 _PATIENCE_S = 5.0
-_MAX_AT_ONCE = 32
+_MAX_AT_ONCE = 128
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,7 @@ def test_an_unfit_node_is_left_out_and_all_files_are_kept_on_the_drivers_host(la
     (segment,) = record["segments"]
     unfit = next(n["id"] for n in record["cluster"]["nodes"] if n["ip"] == "10.99.0.3")
     assert len(set(segment["plan"]["nodes"]) - {unfit}) == 2
+    assert unfit not in {link["src"] for link in record["network"]["links"]}
     (folder,) = runs(lab, "h2")
     assert (folder / "model.keras").stat().st_size > 0
     assert (folder / "artifacts" / "note.txt").read_text() == "kept"
@@ -197,7 +198,9 @@ def test_a_busy_node_is_no_candidate_unless_it_is_waited_for(lab: Lab) -> None:
         assert nodes == {"10.99.0.1", "10.99.0.2", "10.99.0.3"}
     finally:
         holder.kill()
-        holder.communicate()
+        holder.wait()
+        for stream in (holder.stdin, holder.stdout, holder.stderr):
+            stream.close()
 
 
 def test_a_killed_driver_leaves_nothing_held_for_longer_than_a_minute(lab: Lab) -> None:
@@ -234,7 +237,7 @@ def test_a_killed_driver_leaves_nothing_held_for_longer_than_a_minute(lab: Lab) 
         driver.wait()
     killed_s = time.monotonic()
     wait_until(lambda: not training(lab) and free_cpus(lab) == 3, "the release", 60)
-    assert time.monotonic() - killed_s < 60
+    print(f"released after {time.monotonic() - killed_s:.1f} s")
 
 
 def training(lab: Lab) -> list[str]:
@@ -246,6 +249,21 @@ def training(lab: Lab) -> list[str]:
 def free_cpus(lab: Lab) -> float:
     done = lab.run("h1", ["python", "-c", dedent(FREE)], timeout_s=60)
     return float(done.stdout)
+
+
+def test_a_silent_node_costs_the_doctor_its_deadline_once(lab: Lab) -> None:
+    lab.cut_host("h3")
+    started_s = time.monotonic()
+    try:
+        done = launch(lab, "doctor", "--json")
+    finally:
+        lab.mend_host("h3")
+    assert time.monotonic() - started_s < 45  # 30 s at most, and the start of the command
+    assert done.returncode == 4
+    report = json.loads(done.stdout)
+    (problem,) = [each for each in report["problems"] if each["level"] == "fail"]
+    assert problem["check"] == "answers"
+    assert "no connection in 2 s from this machine to its Ray (10.99.0.3:" in problem["text"]
 
 
 def test_a_cluster_that_demands_a_token_is_joined_with_it_and_refused_without(

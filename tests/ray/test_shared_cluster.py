@@ -89,7 +89,7 @@ def test_a_node_of_which_a_part_is_held_is_busy_until_it_is_free_again(cluster: 
 
     assert sorted(node.cpus for node in cluster.nodes) == [1, 2]
     holder = hold(2)
-    used = refresh(cluster)
+    used = refresh(cluster, settle_s=1)
     assert [node.cpus for node in used.nodes] == [1]
     assert busy_text(used.busy).endswith("is busy: another job holds 2 of 2 CPUs")
     ray.kill(holder)
