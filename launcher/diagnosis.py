@@ -192,4 +192,4 @@ def _remedy(need: PathNeed, needs: ScriptNeeds) -> str:
     if root is not None and need.path.startswith(f"{root}/"):
         inside = need.path[len(str(root)) + 1 :]
         return f"the folder is shipped, so name it as {inside}"
-    return "mount or copy it to every node, or read it from a URI"
+    return "mount or copy it to every node (or make it there, if it is for output)"
