@@ -39,11 +39,13 @@ class Constants:
     # Ray Train's controller and worker group, and a worker's process up to the script's first
     # line (TensorFlow's import), each on a whole core; collectives and each further worker
     # add to it.
-    train_s: float = 5.5
-    process_s: float = 4.5
-    release_s: float = 3.0
-    collective_s: float = 3.0
+    train_s: float = 5.8
+    process_s: float = 4.0
+    collective_s: float = 1.2
     worker_s: float = 0.15
+    # From the last step to the nodes' release. Ray Train waits 10 s of it in vain for its
+    # own cleaner where Ray runs without a dashboard.
+    release_s: float = 12.0
     # Forward pass as a fraction of a training step (backward takes about twice forward).
     forward: float = 1 / 3
     # A snapshot copies weights and two optimizer slots.

@@ -17,11 +17,11 @@ TRAIN: Final = 0.3
 PROCESS: Final = 0.3
 MEASURED_PROCESS: Final = 0.15
 SETUP: Final = 0.15
-GROUP: Final = 0.7
+GROUP: Final = 1.0
 # Seconds that each further worker may add; of many workers that start at the same time only
 # the logarithm of their number counts.
-FURTHER_S: Final = 1.0
-FURTHER_LINEAR: Final = 8
+FURTHER_S: Final = 2.0
+FURTHER_LINEAR: Final = 4
 # From one start of the very same plan to the next.
 NOISE: Final = 0.12
 

@@ -45,13 +45,13 @@ def test_start_up_grows_with_workers_and_with_scarce_cpus():
 
 def test_a_measured_process_start_takes_the_place_of_the_assumed_one():
     """A quota that Ray does not know of: one CPU by name, a fifth of one in truth."""
-    load = workload(cpus=1.0, startup_s=22.5)
+    load = workload(cpus=1.0, startup_s=5 * CONSTANTS.process_s)
     nodes = [node("a", cpus=1.0)]
     parts = startup_parts(plan_on("a", 1.0), nodes, load)
-    assert parts.process_s == 22.5
+    assert parts.process_s == 5 * CONSTANTS.process_s
     assert parts.train_s == pytest.approx(5 * CONSTANTS.train_s)
     half = startup_parts(plan_on("a", 0.5), nodes, load)
-    assert half.process_s == pytest.approx(45.0)
+    assert half.process_s == pytest.approx(10 * CONSTANTS.process_s)
     fast = startup_parts(plan_on("a", 1.0), nodes, replace(load, startup_s=3.0))
     assert fast.train_s == pytest.approx(CONSTANTS.train_s)
 
@@ -107,7 +107,7 @@ def test_a_short_job_does_not_pay_for_four_starts_and_a_long_one_does():
 
 def test_slow_starts_of_many_workers_are_learned_and_counted():
     """Four workers that take two minutes to start have to earn them."""
-    case = replace(NEAR, work=Work(600, 1, 256))
+    case = replace(NEAR, work=Work(2000, 1, 256))
     assert recommend(case, (), 0).chosen.n_workers == 4
     seen = starts(case, {1: 16.0, 4: 130.0}, (0.97, 1.0, 1.0, 1.03))
     assert recommend(case, seen, 0).chosen.n_workers < 4
