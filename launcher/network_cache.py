@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from policies.schema import Link, Network, Node
+from policies.schema import Interface, Link, Network, Node
 
 log = logging.getLogger(__name__)
 
 MAX_AGE = timedelta(minutes=10)
-_VERSION = 1
+_VERSION = 2
 
 
 def load(path: Path, nodes: Sequence[Node], now: datetime) -> Network | None:
@@ -75,7 +75,8 @@ def _network(stored: dict[str, Any]) -> Network:
     if stored.pop("version") != _VERSION:
         raise ValueError("written by another version")
     links = tuple(Link(**link) for link in stored.pop("links"))
-    return Network(links=links, **{**stored, "silent": ()})
+    found = tuple(Interface(**interface) for interface in stored.pop("interfaces"))
+    return Network(links=links, interfaces=found, **{**stored, "silent": ()})
 
 
 def _renamed(network: Network, name_by_old: dict[str, str]) -> Network:
@@ -83,4 +84,5 @@ def _renamed(network: Network, name_by_old: dict[str, str]) -> Network:
         replace(link, src=name_by_old[link.src], dst=name_by_old[link.dst])
         for link in network.links
     )
-    return replace(network, links=links)
+    found = tuple(replace(each, node=name_by_old[each.node]) for each in network.interfaces)
+    return replace(network, links=links, interfaces=found)

@@ -1,92 +1,97 @@
-"""Which pairs of nodes meet when, and how links that were not measured are filled in."""
+"""Turns what the probe's agents found into the network map's links."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
 
-from policies.schema import Link
+from launcher.probe_routes import Route
+from launcher.worker.round_trips import RoundTrip
+from launcher.worker.traffic import Traffic
+from launcher.worker.upload import Rate
+from policies.schema import DEFAULT_PATH, Link
 
-Pair = tuple[str, str]
 
+@dataclass(slots=True)
+class Findings:
+    """What was measured so far, by route.
 
-def rounds(nodes: Sequence[str]) -> list[list[Pair]]:
-    """All pairs of nodes in rounds in which no node occurs twice.
-
-    The circle method of round-robin tournaments: n − 1 rounds for an even n, n for an odd one.
+    A round trip is known under the route that was pinged, a rate under the route in its own
+    direction. `traffic` is each agent's account of its transfers.
     """
-    if len(nodes) < 2:
-        return []
-    circle: list[str | None] = [*nodes]
-    if len(circle) % 2:
-        circle.append(None)
-    found = []
-    for _ in range(len(circle) - 1):
-        half = len(circle) // 2
-        halves = zip(circle[:half], reversed(circle[half:]), strict=True)
-        found.append([(a, b) for a, b in halves if a is not None and b is not None])
-        circle.insert(1, circle.pop())
-    return found
+
+    round_trips: dict[Route, RoundTrip] = field(default_factory=dict)
+    rates: dict[Route, Rate] = field(default_factory=dict)
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+
+    def rtt_s(self, route: Route) -> float | None:
+        """The round trip of a route, in seconds, if it has answered."""
+        trip = self.round_trips.get(route)
+        return trip.rtt_s if trip else None
+
+    def hides(self, route: Route) -> bool:
+        """Whether one of its nodes is silent."""
+        return not self.silent.isdisjoint(route.nodes)
+
+    @property
+    def sent_bytes(self) -> int:
+        """What all transfers put on the network, as far as the agents could tell."""
+        return sum(traffic.sent_bytes for traffic in self.traffic.values())
 
 
-def complete(links: Mapping[Pair, Link], missing: Sequence[Pair]) -> list[Link]:
-    """Links for pairs that were not measured, assumed from measured ones.
+def links(nodes: Sequence[str], tried: Iterable[Route], findings: Findings) -> tuple[Link, ...]:
+    """Both directions of every route that was tried, in the order of the nodes.
 
-    Nodes lie in groups (rack, site, continent): two that both have a short way to a third have
-    one to each other. So the path over the best third node counts: as round trip the longer of
-    its two, as bandwidth the narrower. Without a common neighbour, the median of all links.
-
-    Args:
-        links: measured links by directed pair; those without a round trip are passed over.
-        missing: directed pairs to fill in.
-
-    Returns:
-        One link per missing pair, `basis="assumed"`; its loss is not known.
+    A route that gave no answer has links of which nothing is known; so have all pairs with a
+    silent node. A further network on which nothing answered is left out.
     """
-    near: defaultdict[str, dict[str, _Hop]] = defaultdict(dict)
-    for (src, dst), link in links.items():
-        if src != dst and link.rtt_s is not None:
-            near[src][dst] = _Hop(link.rtt_s, link.jitter_s or 0.0, link.bandwidth_bytes_per_s)
-    everywhere = _typical([hop for hops in near.values() for hop in hops.values()])
-    return [_assumed(pair, near, everywhere) for pair in missing]
+    tried = list(tried)
+    answering = {route.path for route in tried if findings.rtt_s(route) is not None}
+    found: dict[tuple[str, str, str], Link] = {}
+    for node, silent in product(nodes, findings.silent):
+        for src, dst in ((node, silent), (silent, node)):
+            found[src, dst, DEFAULT_PATH] = unknown_link(src, dst, DEFAULT_PATH)
+    for route in tried:
+        if route.path in {*answering, DEFAULT_PATH}:
+            for link in _both_ways(route, findings):
+                found[link.src, link.dst, link.path] = link
+    order = {node: i for i, node in enumerate(nodes)}
+    paths = [DEFAULT_PATH, *sorted({path for *_, path in found} - {DEFAULT_PATH})]
+    place = {path: i for i, path in enumerate(paths)}
+    return tuple(sorted(found.values(), key=lambda k: (place[k.path], order[k.src], order[k.dst])))
 
 
-def silent_link(src: str, dst: str, path: str) -> Link:
+def unknown_link(src: str, dst: str, path: str) -> Link:
     """A link of which nothing is known."""
     return Link(src, dst, path, None, None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hop:
-    rtt_s: float
-    jitter_s: float
-    bytes_per_s: float | None
+def _both_ways(route: Route, findings: Findings) -> tuple[Link, ...]:
+    """The links there and back (one for a loopback)."""
+    trip = findings.round_trips.get(route, RoundTrip())
+    there = _link(route, trip, trip.loss_out, findings)
+    if route.is_loopback:
+        return (there,)
+    return there, _link(route.back, trip, trip.loss_back, findings)
 
 
-def _assumed(pair: Pair, near: Mapping[str, Mapping[str, _Hop]], everywhere: _Hop | None) -> Link:
-    src, dst = pair
-    first, last = near.get(src, {}), near.get(dst, {})
-    ways = [_joined(first[via], last[via]) for via in first.keys() & last.keys()]
-    hop = min(ways, key=lambda way: way.rtt_s, default=everywhere)
-    link = replace(silent_link(src, dst, "default"), basis="assumed")
-    if hop is None:
-        return link
-    return replace(
-        link, rtt_s=hop.rtt_s, jitter_s=hop.jitter_s, bandwidth_bytes_per_s=hop.bytes_per_s
+def _link(route: Route, trip: RoundTrip, loss: float | None, findings: Findings) -> Link:
+    if findings.hides(route) or trip.rtt_s is None:
+        return unknown_link(route.src, route.dst, route.path)
+    rate = findings.rates.get(route, Rate())
+    return Link(
+        route.src,
+        route.dst,
+        route.path,
+        trip.rtt_s,
+        trip.jitter_s,
+        loss,
+        rate.bytes_per_s,
+        other_bytes_per_s=_others(rate.session, route.nodes, findings.traffic),
     )
 
 
-def _joined(a: _Hop, b: _Hop) -> _Hop:
-    rates = [hop.bytes_per_s for hop in (a, b) if hop.bytes_per_s is not None]
-    return _Hop(max(a.rtt_s, b.rtt_s), max(a.jitter_s, b.jitter_s), min(rates, default=None))
-
-
-def _typical(hops: Sequence[_Hop]) -> _Hop | None:
-    if not hops:
-        return None
-    rates = [hop.bytes_per_s for hop in hops if hop.bytes_per_s is not None]
-    return _Hop(
-        median(hop.rtt_s for hop in hops),
-        median(hop.jitter_s for hop in hops),
-        median(rates) if rates else None,
-    )
+def _others(session: bytes, nodes: Collection[str], traffic: Mapping[str, Traffic]) -> float:
+    """What others sent during a transfer: the most that either of its ends has seen."""
+    seen = [traffic[n].others_bytes_per_s.get(session, 0.0) for n in nodes if n in traffic]
+    return max(seen, default=0.0)

@@ -1,145 +1,54 @@
-"""The probe's part on a node: answers other agents, and measures the path to one of them."""
+"""The probe's part on a node: answers other agents, and measures the ways to them."""
 
 import contextlib
-import hmac
-import logging
-import socket
-import struct
-import threading
-import time
-from collections import Counter
+from collections.abc import Sequence
 
-from launcher.worker.probe_path import (
-    HANDSHAKE_S,
-    HELLO,
-    RESULT,
-    WELCOME,
-    Effort,
-    Endpoint,
-    Rates,
-    RoundTrip,
-    Wish,
-    measure_rates,
-    measure_round_trip,
-    prepare,
-    read_exactly,
-)
-from launcher.worker.transfer import PING, receive, send
+from launcher.worker.greeting import Endpoint, Way
+from launcher.worker.interfaces import addresses, shared_addresses
+from launcher.worker.responder import TOKEN_BYTES, Responder
+from launcher.worker.round_trips import Pings, RoundTrip, measure_round_trips
+from launcher.worker.traffic import Traffic, TrafficBook
+from launcher.worker.upload import Effort, Rate, measure_rate
 
-log = logging.getLogger(__name__)
-
-TOKEN_BYTES = 16
-_MAX_CONNECTIONS = 8
-_MAX_SESSIONS = 4096
+__all__ = ["TOKEN_BYTES", "ProbeAgent"]
 
 
 class ProbeAgent:
-    """Listens on a node's address at ports of its own; serves only who knows the token.
+    """Answers at a node's addresses, and asks other agents when told to.
 
     Args:
-        ip: the node's address, on which to listen.
+        ip: the node's address in the cluster.
         token: `TOKEN_BYTES` random bytes that all agents of a probe share.
+        everywhere: whether to answer at the node's addresses on other networks, too.
     """
 
-    def __init__(self, ip: str, token: bytes) -> None:
+    def __init__(self, ip: str, token: bytes, *, everywhere: bool = False) -> None:
         self._token = token
-        self._tcp = socket.create_server((ip, 0))
-        self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._udp.bind((ip, 0))
-        self._arrived_by_session: Counter[bytes] = Counter()
-        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        self._closed = threading.Event()
-        self._endpoint = Endpoint(ip, self._tcp.getsockname()[1], self._udp.getsockname()[1])
-        for serve in (self._serve_tcp, self._serve_udp):
-            threading.Thread(target=serve, daemon=True).start()
+        found = addresses()
+        self._book = TrafficBook({address.ip: address.interface for address in found})
+        network = next((address.network for address in found if address.ip == ip), "")
+        self._responders = [Responder(ip, network, token, self._book)]
+        for other in shared_addresses(ip, found) if everywhere else ():
+            with contextlib.suppress(OSError):  # tentative, or gone by now
+                self._responders.append(Responder(other.ip, other.network, token, self._book))
 
-    def endpoint(self) -> Endpoint:
-        """Where this agent listens; also the sign that it is alive."""
-        return self._endpoint
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where this agent answers; the address in the cluster first. Also a sign of life."""
+        return tuple(responder.endpoint for responder in self._responders)
 
-    def round_trip(self, peer: Endpoint, effort: Effort) -> RoundTrip:
-        """Ping another agent; see `probe_path.measure_round_trip`."""
-        return measure_round_trip(peer, self._token, effort)
+    def round_trips(self, ways: Sequence[Way], pings: Pings) -> list[RoundTrip]:
+        """Ping other agents; see `round_trips.measure_round_trips`."""
+        return measure_round_trips(ways, self._token, pings)
 
-    def rates(self, peer: Endpoint, effort: Effort, rtt_s: float) -> Rates:
-        """Exchange bytes with another agent; see `probe_path.measure_rates`."""
-        return measure_rates(peer, self._token, effort, rtt_s)
+    def rate(self, way: Way, effort: Effort, rtt_s: float) -> Rate:
+        """Send bytes to another agent; see `upload.measure_rate`."""
+        return measure_rate(way, self._token, effort, rtt_s, self._book)
+
+    def traffic(self) -> Traffic:
+        """What this agent's transfers sent since last asked, and what others did meanwhile."""
+        return self._book.close()
 
     def close(self) -> None:
-        """Stop listening. A transfer that still runs ends by its own limits."""
-        self._closed.set()
-        for sock in (self._tcp, self._udp):
-            # Wakes the thread that waits on it, where the system supports that.
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
-
-    def _serve_tcp(self) -> None:
-        while not self._closed.is_set():
-            try:
-                sock, _ = self._tcp.accept()
-            except OSError:
-                return  # closed
-            if self._slots.acquire(blocking=False):
-                threading.Thread(target=self._answer, args=(sock,), daemon=True).start()
-            else:
-                sock.close()
-
-    def _answer(self, sock: socket.socket) -> None:
-        try:
-            with sock:
-                prepare(sock, HANDSHAKE_S)
-                token, *fields = HELLO.unpack(read_exactly(sock, HELLO.size))
-                if hmac.compare_digest(token, self._token):
-                    sock.sendall(WELCOME)
-                    self._answer_friend(sock, Wish(*fields))
-        except (OSError, struct.error) as error:  # gone, or never knew how to ask
-            log.debug("a connection ended early: %s", error)
-        finally:
-            self._slots.release()
-
-    def _answer_friend(self, sock: socket.socket, wish: Wish) -> None:
-        sock.settimeout(wish.patience_s)
-        if wish.what == b"P":
-            self._answer_pings(sock, wish.session)
-        elif wish.what == b"D":
-            send(sock, max_bytes=wish.max_bytes, max_s=wish.max_s)
-        elif wish.what == b"U":
-            max_s = wish.max_s + wish.rtt_s
-            got = receive(sock, max_bytes=wish.max_bytes, max_s=max_s, rtt_s=wish.rtt_s)
-            sock.sendall(RESULT.pack(got.n_bytes, got.bytes_per_s or 0.0))
-            _drain(sock)
-
-    def _answer_pings(self, sock: socket.socket, session: bytes) -> None:
-        try:
-            while ask := sock.recv(1):
-                if ask == b"c":
-                    sock.sendall(RESULT.pack(self._arrived_by_session[session], 0.0))
-                else:
-                    sock.sendall(ask)
-        finally:
-            self._arrived_by_session.pop(session, None)
-
-    def _serve_udp(self) -> None:
-        while not self._closed.is_set():
-            try:
-                data, sender = self._udp.recvfrom(64)
-                if self._is_ping(data):
-                    self._count(data[TOKEN_BYTES : TOKEN_BYTES + 8])
-                    self._udp.sendto(data, sender)
-            except OSError as error:
-                log.debug("an echo failed: %s", error)
-
-    def _is_ping(self, data: bytes) -> bool:
-        return len(data) == PING.size and hmac.compare_digest(data[:TOKEN_BYTES], self._token)
-
-    def _count(self, session: bytes) -> None:
-        if session in self._arrived_by_session or len(self._arrived_by_session) < _MAX_SESSIONS:
-            self._arrived_by_session[session] += 1
-
-
-def _drain(sock: socket.socket) -> None:
-    """Read what is still under way, so that the answer isn't lost to a reset."""
-    deadline_s = time.perf_counter() + HANDSHAKE_S
-    while time.perf_counter() < deadline_s and sock.recv(1 << 16):
-        pass
+        """Stop answering. A transfer that still runs ends by its own limits."""
+        for responder in self._responders:
+            responder.close()

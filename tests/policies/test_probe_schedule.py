@@ -1,11 +1,9 @@
-"""Which pairs a probe measures: disjoint rounds, all of few nodes, the near ones of many."""
+"""Which pairs a probe measures: all of few nodes, by chance and by address of many."""
 
 import math
-from collections.abc import Callable
 from itertools import combinations, pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +11,6 @@ from policies.probe_schedule import (
     FULL_NODES,
     Pair,
     every_pair,
-    first_rounds,
-    n_near_rounds,
-    near_rounds,
     schedule,
 )
 from policies.schema import Node
@@ -40,56 +35,14 @@ def test_every_pair_meets_once_and_no_node_twice_in_a_round(n: int) -> None:
 
 
 def test_few_nodes_are_measured_in_full() -> None:
-    nodes = [str(i) for i in range(FULL_NODES)]
-    assert first_rounds(nodes, 0) == every_pair(nodes)
-    assert n_near_rounds(FULL_NODES) == ()
-
-
-@pytest.mark.parametrize("n", [25, 100, 1000])
-def test_many_nodes_meet_n_log_n_pairs_at_most(n: int) -> None:
-    nodes = [str(i) for i in range(n)]
-    rng = np.random.default_rng(n)
-    rounds = first_rounds(nodes, 1)
-    rtt_s = {pair: float(rng.uniform(0.001, 0.1)) for pairs in rounds for pair in pairs}
-    for n_rounds in n_near_rounds(n):
-        more = near_rounds(nodes, rtt_s, 1, n_rounds)
-        rtt_s |= {pair: 0.001 for pairs in more for pair in pairs}
-        rounds += more
-    assert_disjoint(rounds)
-    n_pairs = sum(map(len, rounds))
-    assert 0.8 * n * math.log2(n) <= n_pairs <= n * math.ceil(math.log2(n))
-
-
-def test_near_rounds_stay_within_sites_that_the_first_ones_found() -> None:
-    """Five sites at different distances: what is measured next lies mostly within one."""
-    nodes = [str(i) for i in range(200)]
-    at_s = (0.0, 0.01, 0.03, 0.07, 0.15)
-
-    def rtt_s(pair: Pair) -> float:
-        a, b = (at_s[int(node) % 5] for node in pair)
-        return 0.0005 + abs(a - b)
-
-    known = {pair: rtt_s(pair) for pairs in first_rounds(nodes, 3) for pair in pairs}
-    first_turn, *_, last_turn = [
-        near_pairs_within(nodes, known, rtt_s, n_rounds) for n_rounds in n_near_rounds(len(nodes))
-    ]
-    assert first_turn > 0.6
-    assert last_turn > 0.9
-
-
-def near_pairs_within(
-    nodes: list[str], known: dict[Pair, float], rtt_s: Callable[[Pair], float], n_rounds: int
-) -> float:
-    """The fraction of a turn's pairs that lie within a site; they are added to those known."""
-    pairs = [pair for pairs in near_rounds(nodes, known, 3, n_rounds) for pair in pairs]
-    known.update({pair: rtt_s(pair) for pair in pairs})
-    return sum(rtt_s(pair) < 0.001 for pair in pairs) / len(pairs)
+    nodes = nodes_at([f"10.0.0.{i}" for i in range(FULL_NODES)])
+    assert schedule(nodes, 0) == every_pair([node.id for node in nodes])
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
-    nodes = [str(i) for i in range(64)]
-    assert first_rounds(nodes, 5) == first_rounds(nodes, 5)
-    assert first_rounds(nodes, 5) != first_rounds(nodes, 6)
+    nodes = nodes_at([f"10.0.0.{i}" for i in range(64)])
+    assert schedule(nodes, 5) == schedule(nodes, 5)
+    assert schedule(nodes, 5) != schedule(nodes, 6)
 
 
 def nodes_at(addresses: list[str]) -> list[Node]:

@@ -118,12 +118,13 @@ def test_every_pair_is_measured_both_ways(cluster: Cluster, tmp_path: Path) -> N
         assert 0 < (link.rtt_s or 0) < 0.1
         assert link.loss == 0.0
         assert (link.bandwidth_bytes_per_s or 0) > 1e7
-    assert said[-1] == "bandwidth of 6 of 6 paths"
+    assert said[-1] == "bandwidth of 9 of 9 directions"
+    assert 0 < network.sent_bytes <= 1.1 * network.max_bytes
     assert probe(cluster, cache=tmp_path / "net.json") == network
 
 
 def test_few_bytes_still_give_an_answer(cluster: Cluster) -> None:
-    network = probe(cluster, max_bytes=6 * 2 * (64 << 10))
+    network = probe(cluster, max_bytes=9 * (64 << 10))
     assert all(link.rtt_s for link in network.links)
 
 
@@ -131,7 +132,7 @@ def test_an_agent_that_freezes_is_silent_and_costs_its_wait_once(cluster: Cluste
     frozen: list[psutil.Process] = []
 
     def freeze_one(said: str) -> None:
-        if said.startswith("round trips of 3 of 6") and not frozen:
+        if said.startswith("bandwidth of 1 of 9") and not frozen:
             frozen.append(agents()[0])
             frozen[0].suspend()
 

@@ -1,0 +1,82 @@
+"""How one probe agent asks another for something: a greeting over a new stream."""
+
+import socket
+import struct
+from dataclasses import dataclass
+
+HELLO = struct.Struct("!16s1s8sQdd")  # token, then the fields of a Wish
+RESULT = struct.Struct("!Qd")  # bytes (or datagrams), bytes per second (0: not known)
+WELCOME = b"+"
+
+# A lost first packet is sent again after 1 s; a silent peer costs this once.
+CONNECT_S = 1.5
+HANDSHAKE_S = 1.0
+PINGS_MAX_S = 10.0  # from the greeting to the last ping of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where an agent listens; `network` is that address's, "" where it isn't known."""
+
+    ip: str
+    tcp_port: int
+    udp_port: int
+    network: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to a peer's agent: from which of our addresses ("": any) to which of its."""
+
+    peer: Endpoint
+    source_ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an agent asks of another in its greeting: pings (P), an upload (U)."""
+
+    what: bytes
+    session: bytes
+    max_bytes: int
+    max_s: float
+    rtt_s: float
+
+    @property
+    def patience_s(self) -> float:
+        """How long either side waits for the other's next bytes, in seconds."""
+        return self.max_s + HANDSHAKE_S + 3 * self.rtt_s
+
+
+def connect(way: Way, token: bytes, wish: Wish) -> socket.socket:
+    """A stream to the peer's agent that has welcomed us; ConnectionError if it refuses."""
+    source = (way.source_ip, 0) if way.source_ip else None
+    sock = socket.create_connection((way.peer.ip, way.peer.tcp_port), CONNECT_S, source)
+    try:
+        prepare(sock, HANDSHAKE_S + 3 * wish.rtt_s)
+        fields = (wish.what, wish.session, wish.max_bytes, wish.max_s, wish.rtt_s)
+        sock.sendall(HELLO.pack(token, *fields))
+        if read_exactly(sock, 1) != WELCOME:
+            raise ConnectionError("the greeting was refused")
+        sock.settimeout(wish.patience_s)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def prepare(sock: socket.socket, timeout_s: float) -> None:
+    """Small messages leave at once, and nothing waits for ever."""
+    sock.settimeout(timeout_s)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def read_exactly(sock: socket.socket, n_bytes: int) -> bytes:
+    """That many bytes; ConnectionError if the stream ends before."""
+    data = b""
+    while len(data) < n_bytes:
+        more = sock.recv(n_bytes - len(data))
+        if not more:
+            raise ConnectionError("the connection was closed")
+        data += more
+    return data
