@@ -195,6 +195,7 @@ class Lab(Hosts):
         self._nic_bytes_per_s, self._second = nic_bytes_per_s, second_network
         self._shared = tuple(shared)
         self._stack = ExitStack()
+        self._inits: dict[str, subprocess.Popen[bytes]] = {}
         self._ray_address: str | None = None
 
     def __enter__(self) -> Self:
@@ -220,13 +221,37 @@ class Lab(Hosts):
 
     def _boot(self, session: Session, stack: ExitStack) -> None:
         addresses = {name: self._addresses(name) for name in self._names}
-        files = system_files(session.folder, {name: own[0] for name, own in addresses.items()})
+        files = system_files(session.folder, self._by_name())
         for name, own in addresses.items():
-            folder, group = session.folder / name, session.group / name
-            host, process = boot(name, own, folder, group, file_by_path=files, shared=self._shared)
-            stack.callback(_end, process)
-            stack.callback(host.kill)
-            self.hosts[name] = host
+            stack.callback(self._shut_down, name)
+            self._boot_host(name, own, files)
+
+    def _boot_host(
+        self, name: str, addresses: tuple[str | None, ...], files: Mapping[str, Path]
+    ) -> None:
+        folder, group = self.session.folder / name, self.session.group / name
+        self.hosts[name], self._inits[name] = boot(
+            name, addresses, folder, group, file_by_path=files, shared=self._shared
+        )
+
+    def _shut_down(self, name: str) -> None:
+        if name in self.hosts:
+            self.hosts[name].kill()
+            _end(self._inits[name])
+
+    def restart(self, name: str) -> None:
+        """Power a host off, and on again: files and links as before, and nothing that runs."""
+        crashed = self.host(name)
+        self.crash(name)
+        _end(self._inits[name])
+        self._boot_host(name, crashed.addresses, system_files(self.session.folder, self._by_name()))
+        for number, network in enumerate(self.networks):
+            if name in network.names:
+                network.attach(self.hosts[name], number)
+        self.set_cpu(name, self._cpus[self.names.index(name)])
+
+    def _by_name(self) -> dict[str, str]:
+        return {name: self._addresses(name)[0] for name in self._names}
 
     def _addresses(self, name: str) -> tuple[str, *tuple[str | None, ...]]:
         number = name.removeprefix("h")

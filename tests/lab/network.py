@@ -89,9 +89,9 @@ class Network:
         """Set values of a host's interface: `alive`, `rate_bytes_per_s`."""
         self._ask(op="port", host=known(host, self.names), values=values)
 
-    def attach(self, host: Host, number: int, rate_bytes_per_s: float) -> None:
-        """Join a host that came back."""
-        self._ask(op="attach", host=_port(host, number, rate_bytes_per_s))
+    def attach(self, host: Host, number: int) -> None:
+        """Join a host that came back, with the links that it had."""
+        self._ask(op="attach", host=_port(host, number, 0.0))
 
     def links(self) -> tuple[LinkState, ...]:
         """Every direction between two hosts."""

@@ -126,12 +126,14 @@ class Relay:
 
     def attach(self, host: dict[str, Any]) -> None:
         """Join a host; one that was there before comes back."""
+        rate_bytes_per_s = host["rate_bytes_per_s"]
         if (old := self.ports.pop(host["name"], None)) is not None:
+            rate_bytes_per_s = old.rate_bytes_per_s
             self.watched.remove(old.fd)
             del self.port_by_fd[old.fd]
             os.close(old.fd)
         fd = open_tun(host["namespace"], host["device"], host["address"], self.mtu)
-        port = Port(host["name"], host["address"], fd, host["rate_bytes_per_s"])
+        port = Port(host["name"], host["address"], fd, rate_bytes_per_s)
         for other in self.ports.values():
             for src, dst in ((port, other), (other, port)):
                 link = Link(src, dst, self._values_between(src, dst))

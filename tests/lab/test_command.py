@@ -1,5 +1,8 @@
 """`scripts/lab`: a lab that stands while people use it, and one clear line for what is wrong."""
 
+import contextlib
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +27,36 @@ def lab(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     )
 
 
+PATIENT = """
+import signal, time
+n_times = 0
+def count(*_):
+    global n_times
+    n_times += 1
+signal.signal(signal.SIGINT, count)
+print("ready", flush=True)
+time.sleep(0.5)  # a second signal would have come by now
+print("interrupted once" if n_times == 1 else n_times)
+"""
+
+
+def interrupted_on_a_terminal() -> str:
+    """What a command says whose user presses Ctrl-C."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        words = [sys.executable, "-P", "-m", "tests.lab", "run", "h1", "python", "-c", PATIENT]
+        os.execve(words[0], words, {**os.environ, "PYTHONPATH": str(ROOT)})
+    said = os.read(terminal, 1000)
+    os.write(terminal, b"\x03")
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while chunk := os.read(terminal, 1000):
+            said += chunk
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+    return said.decode()
+
+
 @pytest.mark.lab
 def test_a_lab_stands_until_it_is_taken_down(tmp_path: Path) -> None:
     if (reason := missing()) is not None:
@@ -39,6 +72,7 @@ def test_a_lab_stands_until_it_is_taken_down(tmp_path: Path) -> None:
             f"h2\n{tmp_path}\n"
         )
         assert "without /tmp" in lab("run", "h1", "ls", cwd=Path("/tmp")).stderr
+        assert interrupted_on_a_terminal() == "ready\r\n^Cinterrupted once\r\n"
         assert lab("set", "h1>h2", "--rtt", "80ms", "--rate", "100mbit").returncode == 0
         assert lab("cpu", "h2", "0.2").returncode == lab("nic", "h2", "1gbit").returncode == 0
         assert lab("crash", "h1").returncode == 0

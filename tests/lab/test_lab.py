@@ -113,6 +113,9 @@ def test_a_crash_ends_all_in_the_host_and_tells_nobody(make_lab: Callable[..., L
     assert client.communicate(timeout=10)[0] == "silent\n"
     assert lab.run("h2", ["true"]).stderr.startswith("this host is down")
     server.stdout.close()
+    lab.set("h1-h2", rtt_s=0.02)
+    lab.restart("h2")
+    assert echo_rtt_s(lab, "h1", "h2", n=10)[0] == pytest.approx(0.0202, abs=0.001)
 
 
 _SERVER = """
