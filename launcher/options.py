@@ -14,6 +14,9 @@ AnyScript = Annotated[
 ]
 Extra = Annotated[list[str] | None, Argument(metavar="-- ARGS", hidden=True)]
 RunName = Annotated[str, Argument(metavar="RUN", help="The run's name, as `launch runs` shows it.")]
+ClusterFile = Annotated[
+    str, Argument(metavar="FILE", help="A Ray cluster file, such as cluster.yaml.")
+]
 Budget = Annotated[
     str | None,
     Option(

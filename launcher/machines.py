@@ -1,0 +1,128 @@
+"""Run Ray's own commands here, and shell commands on a cluster's machines over ssh."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from launcher.cluster_file import ClusterFile, SshAccess
+
+CONNECT_S = 10
+_NOISE = ("bash: cannot set terminal process group", "bash: no job control", "bash: initialize_job")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended: its exit code, and what it said last."""
+
+    code: int
+    said: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        """Its last line, or its exit code where it said nothing."""
+        return self.said[-1] if self.said else f"exit code {self.code}"
+
+
+class Machines(Protocol):
+    """Where commands run."""
+
+    def ray(self, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+        """Run `ray WORDS` here; `heard` gets each line as it comes."""
+        ...
+
+    def on(self, address: str, command: str, timeout_s: float) -> Ended:
+        """Run a shell command on a machine, as its user would after logging in."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RealMachines:
+    """The real ones.
+
+    Args:
+        variables: of Ray's commands, besides this process's own.
+        log: gets all that is said.
+    """
+
+    ssh: SshAccess
+    variables: tuple[str, ...]
+    log: Path
+
+    def ray(self, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+        """Run `ray WORDS` here; `heard` gets each line as it comes."""
+        said: list[str] = []
+        command = ["env", *self.variables, sys.executable, "-m", "ray.scripts.scripts", *words]
+        with (
+            self.log.open("a", encoding="utf-8") as log,
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            ) as process,
+        ):
+            assert process.stdout is not None
+            for line in process.stdout:
+                log.write(line)
+                if text := line.strip():
+                    said.append(text)
+                    heard(text)
+        return Ended(process.returncode, tuple(said))
+
+    def on(self, address: str, command: str, timeout_s: float) -> Ended:
+        """Run a shell command on a machine, as its user would after logging in."""
+        words = [*ssh_words(self.ssh, address), login_shell(command)]
+        try:
+            done = subprocess.run(
+                words,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+            )
+        except subprocess.TimeoutExpired:
+            return Ended(-1, (f"no answer in {timeout_s:g} s",))
+        except FileNotFoundError:
+            return Ended(-1, ("this machine has no ssh: install openssh-client",))
+        lines = [line.strip() for line in done.stdout.splitlines()]
+        said = tuple(line for line in lines if line and not line.startswith(_NOISE))
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write("".join(f"{address}: {line}\n" for line in (f"$ {command}", *said)))
+        return Ended(done.returncode, said)
+
+
+def make_machines(file: ClusterFile, logs: Path) -> RealMachines:
+    """The machines of a cluster file; all that is said goes to `ray-up.log` in `logs`."""
+    # With the second autoscaler, the default, only one of a local provider's workers joins.
+    variables = ("RAY_UP_enable_autoscaler_v2=0",) if file.is_local else ()
+    return RealMachines(file.ssh, variables, logs / "ray-up.log")
+
+
+def ssh_words(access: SshAccess, address: str) -> list[str]:
+    """The ssh command up to the remote command, with the settings that Ray itself uses."""
+    settings = [
+        "StrictHostKeyChecking=no",
+        "UserKnownHostsFile=/dev/null",
+        "LogLevel=ERROR",
+        "BatchMode=yes",
+        f"ConnectTimeout={CONNECT_S}",
+    ]
+    if access.proxy_command:
+        settings.append(f"ProxyCommand={access.proxy_command}")
+    key = ["-i", str(Path(access.key).expanduser())] if access.key else []
+    who = f"{access.user}@{address}" if access.user else address
+    return ["ssh", *key, *(word for setting in settings for word in ("-o", setting)), who]
+
+
+def login_shell(command: str) -> str:
+    """The command in a shell that has read ~/.bashrc, where people set PATH (as Ray does)."""
+    return f"bash --login -c -i {shlex.quote(f'source ~/.bashrc; {command}')}"
