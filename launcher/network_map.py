@@ -1,10 +1,11 @@
 """Turns what the probe's agents found into the network map's links."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 
-from launcher.probe_routes import Route
+from launcher.other_traffic import OtherTraffic, other_traffic
+from launcher.probe_routes import EndpointsByNode, Route
 from launcher.worker.round_trips import RoundTrip
 from launcher.worker.traffic import Traffic
 from launcher.worker.upload import Rate
@@ -36,16 +37,23 @@ class Findings:
     @property
     def sent_bytes(self) -> int:
         """What all transfers put on the network, as far as the agents could tell."""
-        return sum(traffic.sent_bytes for traffic in self.traffic.values())
+        return sum(sum(account.sent_bytes.values()) for account in self.traffic.values())
 
 
-def links(nodes: Sequence[str], tried: Iterable[Route], findings: Findings) -> tuple[Link, ...]:
+def links(
+    nodes: Sequence[str],
+    tried: Iterable[Route],
+    findings: Findings,
+    endpoints_by_path: Mapping[str, EndpointsByNode],
+) -> tuple[Link, ...]:
     """Both directions of every route that was tried, in the order of the nodes.
 
     A route that gave no answer has links of which nothing is known; so have all pairs with a
     silent node. A further network on which nothing answered is left out.
     """
     tried = list(tried)
+    sessions = [(route, rate.session) for route, rate in findings.rates.items()]
+    others = other_traffic(findings.traffic, sessions, endpoints_by_path)
     answering = {route.path for route in tried if findings.rtt_s(route) is not None}
     found: dict[tuple[str, str, str], Link] = {}
     for node, silent in product(nodes, findings.silent):
@@ -53,7 +61,7 @@ def links(nodes: Sequence[str], tried: Iterable[Route], findings: Findings) -> t
             found[src, dst, DEFAULT_PATH] = unknown_link(src, dst, DEFAULT_PATH)
     for route in tried:
         if route.path in {*answering, DEFAULT_PATH}:
-            for link in _both_ways(route, findings):
+            for link in _both_ways(route, findings, others, endpoints_by_path[route.path]):
                 found[link.src, link.dst, link.path] = link
     order = {node: i for i, node in enumerate(nodes)}
     paths = [DEFAULT_PATH, *sorted({path for *_, path in found} - {DEFAULT_PATH})]
@@ -66,32 +74,17 @@ def unknown_link(src: str, dst: str, path: str) -> Link:
     return Link(src, dst, path, None, None, None, None)
 
 
-def _both_ways(route: Route, findings: Findings) -> tuple[Link, ...]:
+def _both_ways(
+    route: Route, findings: Findings, others: OtherTraffic, ends: EndpointsByNode
+) -> Iterator[Link]:
     """The links there and back (one for a loopback)."""
     trip = findings.round_trips.get(route, RoundTrip())
-    there = _link(route, trip, trip.loss_out, findings)
-    if route.is_loopback:
-        return (there,)
-    return there, _link(route.back, trip, trip.loss_back, findings)
-
-
-def _link(route: Route, trip: RoundTrip, loss: float | None, findings: Findings) -> Link:
-    if findings.hides(route) or trip.rtt_s is None:
-        return unknown_link(route.src, route.dst, route.path)
-    rate = findings.rates.get(route, Rate())
-    return Link(
-        route.src,
-        route.dst,
-        route.path,
-        trip.rtt_s,
-        trip.jitter_s,
-        loss,
-        rate.bytes_per_s,
-        other_bytes_per_s=_others(rate.session, route.nodes, findings.traffic),
-    )
-
-
-def _others(session: bytes, nodes: Collection[str], traffic: Mapping[str, Traffic]) -> float:
-    """What others sent during a transfer: the most that either of its ends has seen."""
-    seen = [traffic[n].others_bytes_per_s.get(session, 0.0) for n in nodes if n in traffic]
-    return max(seen, default=0.0)
+    for each, loss in ((route, trip.loss_out), (route.back, trip.loss_back)):
+        if findings.hides(route) or trip.rtt_s is None:
+            yield unknown_link(each.src, each.dst, each.path)
+        else:
+            rate = findings.rates.get(each, Rate()).bytes_per_s
+            link = Link(each.src, each.dst, each.path, trip.rtt_s, trip.jitter_s, loss, rate)
+            yield replace(link, other_bytes_per_s=others.over(each, ends))
+        if route.is_loopback:
+            return

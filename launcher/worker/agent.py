@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 
 from launcher.worker.greeting import Endpoint, Way
-from launcher.worker.interfaces import addresses, shared_addresses
+from launcher.worker.interfaces import Address, addresses, shared_addresses
 from launcher.worker.responder import TOKEN_BYTES, Responder
 from launcher.worker.round_trips import Pings, RoundTrip, measure_round_trips
 from launcher.worker.traffic import Traffic, TrafficBook
@@ -25,19 +25,20 @@ class ProbeAgent:
     def __init__(self, ip: str, token: bytes, *, everywhere: bool = False) -> None:
         self._token = token
         found = addresses()
-        self._book = TrafficBook({address.ip: address.interface for address in found})
-        network = next((address.network for address in found if address.ip == ip), "")
-        self._responders = [Responder(ip, network, token, self._book)]
+        own = next((address for address in found if address.ip == ip), Address(ip, "", ""))
+        self._book = TrafficBook({address.interface for address in found})
+        self._responders = [Responder(own, token)]
         for other in shared_addresses(ip, found) if everywhere else ():
             with contextlib.suppress(OSError):  # tentative, or gone by now
-                self._responders.append(Responder(other.ip, other.network, token, self._book))
+                self._responders.append(Responder(other, token))
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Where this agent answers; the address in the cluster first. Also a sign of life."""
         return tuple(responder.endpoint for responder in self._responders)
 
     def round_trips(self, ways: Sequence[Way], pings: Pings) -> list[RoundTrip]:
-        """Ping other agents; see `round_trips.measure_round_trips`."""
+        """Ping other agents, with which a probe begins; see `measure_round_trips`."""
+        self._book.open()
         return measure_round_trips(ways, self._token, pings)
 
     def rate(self, way: Way, effort: Effort, rtt_s: float) -> Rate:
@@ -45,8 +46,8 @@ class ProbeAgent:
         return measure_rate(way, self._token, effort, rtt_s, self._book)
 
     def traffic(self) -> Traffic:
-        """What this agent's transfers sent since last asked, and what others did meanwhile."""
-        return self._book.close()
+        """What this agent's transfers sent in this probe, and all that passed meanwhile."""
+        return self._book.account()
 
     def close(self) -> None:
         """Stop answering. A transfer that still runs ends by its own limits."""

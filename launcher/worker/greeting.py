@@ -7,6 +7,7 @@ from dataclasses import dataclass
 HELLO = struct.Struct("!16s1s8sQdd")  # token, then the fields of a Wish
 RESULT = struct.Struct("!Qd")  # bytes (or datagrams), bytes per second (0: not known)
 WELCOME = b"+"
+PINGS, UPLOAD = b"P", b"U"
 
 # A lost first packet is sent again after 1 s; a silent peer costs this once.
 CONNECT_S = 1.5
@@ -16,12 +17,13 @@ PINGS_MAX_S = 10.0  # from the greeting to the last ping of a batch
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where an agent listens; `network` is that address's, "" where it isn't known."""
+    """Where an agent listens, and that address's network and interface ("": not known)."""
 
     ip: str
     tcp_port: int
     udp_port: int
     network: str = ""
+    interface: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an agent asks of another in its greeting: pings (P), an upload (U)."""
+    """What an agent asks of another in its greeting: answer `PINGS`, or take an `UPLOAD`."""
 
     what: bytes
     session: bytes
@@ -49,14 +51,17 @@ class Wish:
 
 
 def connect(way: Way, token: bytes, wish: Wish) -> socket.socket:
-    """A stream to the peer's agent that has welcomed us; ConnectionError if it refuses."""
+    """A stream to the peer's agent; ConnectionError if it refuses.
+
+    For pings it has welcomed us; an upload starts at once, without waiting a round trip.
+    """
     source = (way.source_ip, 0) if way.source_ip else None
     sock = socket.create_connection((way.peer.ip, way.peer.tcp_port), CONNECT_S, source)
     try:
         prepare(sock, HANDSHAKE_S + 3 * wish.rtt_s)
         fields = (wish.what, wish.session, wish.max_bytes, wish.max_s, wish.rtt_s)
         sock.sendall(HELLO.pack(token, *fields))
-        if read_exactly(sock, 1) != WELCOME:
+        if wish.what == PINGS and read_exactly(sock, 1) != WELCOME:
             raise ConnectionError("the greeting was refused")
         sock.settimeout(wish.patience_s)
     except OSError:

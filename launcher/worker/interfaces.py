@@ -46,6 +46,12 @@ class Counters:
     received_bytes: int
     sent_bytes: int
 
+    def since(self, before: "Counters") -> "Counters":
+        """What has passed between two counts."""
+        return Counters(
+            self.received_bytes - before.received_bytes, self.sent_bytes - before.sent_bytes
+        )
+
 
 def addresses() -> tuple[Address, ...]:
     """All IPv4 addresses of this node, loopback included; none where the kernel doesn't tell."""

@@ -13,15 +13,17 @@ from launcher.worker.echoes import PING
 from launcher.worker.greeting import (
     HANDSHAKE_S,
     HELLO,
+    PINGS,
     PINGS_MAX_S,
     RESULT,
+    UPLOAD,
     WELCOME,
     Endpoint,
     Wish,
     prepare,
     read_exactly,
 )
-from launcher.worker.traffic import TrafficBook
+from launcher.worker.interfaces import Address
 from launcher.worker.transfer import receive
 
 log = logging.getLogger(__name__)
@@ -35,15 +37,13 @@ class Responder:
     """Listens at ports of its own; serves only who knows the token.
 
     Args:
-        ip: the address on which to listen.
-        network: that address's network, "" if it isn't known.
+        address: on which to listen.
         token: `TOKEN_BYTES` random bytes that all agents of a probe share.
-        book: takes down the traffic of what is served.
     """
 
-    def __init__(self, ip: str, network: str, token: bytes, book: TrafficBook) -> None:
+    def __init__(self, address: Address, token: bytes) -> None:
         self._token = token
-        self._book = book
+        ip = address.ip
         self._tcp = socket.create_server((ip, 0), backlog=_MAX_CONNECTIONS)
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind((ip, 0))
@@ -51,7 +51,7 @@ class Responder:
         self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._closed = threading.Event()
         tcp_port, udp_port = self._tcp.getsockname()[1], self._udp.getsockname()[1]
-        self.endpoint = Endpoint(ip, tcp_port, udp_port, network)
+        self.endpoint = Endpoint(ip, tcp_port, udp_port, address.network, address.interface)
         for serve in (self._serve_tcp, self._serve_udp):
             threading.Thread(target=serve, daemon=True).start()
 
@@ -81,7 +81,6 @@ class Responder:
                 prepare(sock, HANDSHAKE_S)
                 token, *fields = HELLO.unpack(read_exactly(sock, HELLO.size))
                 if hmac.compare_digest(token, self._token):
-                    sock.sendall(WELCOME)
                     self._answer_friend(sock, Wish(*fields))
         except (OSError, struct.error) as error:  # gone, or never knew how to ask
             log.debug("a connection ended early: %s", error)
@@ -90,16 +89,15 @@ class Responder:
 
     def _answer_friend(self, sock: socket.socket, wish: Wish) -> None:
         sock.settimeout(wish.patience_s)
-        if wish.what == b"P":
+        if wish.what == PINGS:
+            sock.sendall(WELCOME)
             self._answer_pings(sock, wish.session)
-        elif wish.what == b"U":
+        elif wish.what == UPLOAD:
             self._answer_upload(sock, wish)
 
     def _answer_upload(self, sock: socket.socket, wish: Wish) -> None:
-        meter = self._book.meter(sock, "received")
         max_s = wish.max_s + wish.rtt_s
         got = receive(sock, max_bytes=wish.max_bytes, max_s=max_s, rtt_s=wish.rtt_s)
-        self._book.enter(wish.session, meter, received=got.n_bytes)
         sock.sendall(RESULT.pack(got.n_bytes, got.bytes_per_s or 0.0))
         _drain(sock)
 

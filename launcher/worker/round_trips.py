@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from launcher.worker.echoes import Echoes, Target, ping_stream, ping_udp
-from launcher.worker.greeting import RESULT, Way, Wish, connect, read_exactly
+from launcher.worker.greeting import PINGS, RESULT, Way, Wish, connect, read_exactly
 
 _STREAM_PINGS = 20  # where UDP is blocked
 
@@ -67,7 +67,7 @@ class _Call:
     def opened(cls, way: Way, token: bytes, pings: Pings) -> "_Call":
         call = cls(way, os.urandom(8))
         try:
-            wish = Wish(b"P", call.session, 0, pings.wait_s, 0.0)
+            wish = Wish(PINGS, call.session, 0, pings.wait_s, 0.0)
             return replace(call, stream=connect(way, token, wish))
         except OSError as error:
             return replace(call, problem=error)

@@ -5,7 +5,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from launcher.worker.greeting import RESULT, Way, Wish, connect, read_exactly
+from launcher.worker.greeting import RESULT, UPLOAD, Way, Wish, connect, read_exactly
 from launcher.worker.traffic import TrafficBook
 from launcher.worker.transfer import Received, send
 
@@ -47,7 +47,7 @@ def measure_rate(way: Way, token: bytes, effort: Effort, rtt_s: float, book: Tra
     Blocks for at most `max_s` or 20 round trips per repeat, and for the greeting.
     """
     max_s = max(effort.max_s, min(_ROUND_TRIPS * rtt_s, _FAR_MAX_S))
-    wish = Wish(b"U", os.urandom(8), effort.max_bytes // effort.repeats, max_s, rtt_s)
+    wish = Wish(UPLOAD, os.urandom(8), effort.max_bytes // effort.repeats, max_s, rtt_s)
     done: list[Received] = []
     problem = None
     try:
@@ -61,9 +61,8 @@ def measure_rate(way: Way, token: bytes, effort: Effort, rtt_s: float, book: Tra
 
 def _upload(way: Way, token: bytes, wish: Wish, book: TrafficBook) -> Received:
     with connect(way, token, wish) as sock:
-        meter = book.meter(sock, "sent")
         sent = send(sock, max_bytes=wish.max_bytes, max_s=wish.max_s)
-        book.enter(wish.session, meter, sent=sent)
+        book.enter(wish.session, sent)
         n_bytes, bytes_per_s = RESULT.unpack(read_exactly(sock, RESULT.size))
         # Drop what is still queued, or a slow path would carry it for seconds.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -2,13 +2,10 @@
 
 import socket
 import sys
-import time
 
 import pytest
 
-from launcher.worker import traffic
-from launcher.worker.interfaces import Address, Counters, addresses, counters, shared_addresses
-from launcher.worker.traffic import Meter
+from launcher.worker.interfaces import Address, addresses, counters, shared_addresses
 
 OWN = Address("10.0.0.1", "10.0.0.0/24", "eth0")
 
@@ -50,22 +47,3 @@ def test_addresses_that_no_other_node_needs_are_left_out(address: Address) -> No
 def test_an_address_on_another_network_is_shared() -> None:
     fast = Address("192.168.7.1", "192.168.7.0/24", "ib0")
     assert shared_addresses("10.0.0.1", (OWN, fast)) == (fast,)
-
-
-@pytest.mark.parametrize(
-    ("sent", "received", "own", "others"),
-    [
-        (10_000_000, 0, 10_000_000, False),  # only ourselves
-        (10_600_000, 0, 10_000_000, False),  # and our headers
-        (13_000_000, 0, 10_000_000, True),
-        (1_300_000, 9_000_000, 1_000_000, False),  # acknowledgements of what comes in
-        (50_000, 0, 0, False),  # chatter
-    ],
-)
-def test_others_are_told_from_a_transfers_own_bytes(
-    monkeypatch: pytest.MonkeyPatch, sent: int, received: int, own: int, others: bool
-) -> None:
-    monkeypatch.setattr(traffic, "counters", lambda _: Counters(received, sent))
-    meter = Meter("eth0", "sent", time.perf_counter() - 1.0, Counters(0, 0))
-    found = meter.others_bytes_per_s(own)
-    assert found == (pytest.approx(sent - own, rel=0.05) if others else 0.0)
