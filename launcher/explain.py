@@ -1,6 +1,6 @@
 """Explain a run: candidates, why n and not n ± 1, the network map, and what happened."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from rich.console import Console
@@ -9,10 +9,11 @@ from rich.text import Text
 
 from launcher import figures as f
 from launcher.layout import LABEL_WIDTH, plain_table, print_table, ring_text, sentence
+from launcher.network_text import budget_text, network_text
 from launcher.record import RunRecord, Segment, parse_timestamp, shown_status
 from launcher.report import print_decision, print_outcome
-from launcher.summary import cluster_text, legend_text, network_text, node_letters, script_text
-from policies.schema import Network, Node
+from launcher.summary import cluster_text, legend_text, node_letters, script_text
+from policies.schema import DEFAULT_PATH, Link, Network, Node
 from policies.wording import dollars
 
 MAX_MATRIX_NODES = 8
@@ -49,31 +50,46 @@ def print_probe(console: Console, how: str, nodes: tuple[Node, ...], network: Ne
     console.print(cluster_text(how, nodes, width), soft_wrap=True)
     console.print(legend_text(letters, nodes, width), soft_wrap=True)
     console.print(network_text(network, letters, width), soft_wrap=True)
+    console.print(budget_text(network, width), soft_wrap=True)
     print_network(console, network, nodes, letters)
 
 
 def print_network(
     console: Console, network: Network, nodes: tuple[Node, ...], letters: Mapping[str, str]
 ) -> None:
-    """The network map as a matrix: round trips above the diagonal, bandwidth below."""
+    """The map of each network as a matrix: round trips above the diagonal, bandwidth below."""
     order = [node.id for node in sorted(nodes, key=lambda n: list(letters).index(n.id))]
     if not 2 <= len(order) <= MAX_MATRIX_NODES:
         return
-    console.print("\nnetwork map: round trip above the diagonal, bandwidth below", style="bold")
+    paths = {DEFAULT_PATH: None} | {link.path: None for link in network.links}
+    for path in paths:
+        _print_path(console, [k for k in network.links if k.path == path], path, order, letters)
+
+
+def _print_path(
+    console: Console,
+    links: Sequence[Link],
+    path: str,
+    order: Sequence[str],
+    letters: Mapping[str, str],
+) -> None:
+    over = "" if path == DEFAULT_PATH else f" over {path}"
+    title = f"network map{over}: round trip above the diagonal, bandwidth below"
+    console.print(f"\n{title}", style="bold")
+    link_by_ends = {(link.src, link.dst): link for link in links}
     table = plain_table(2)
     for name in ["from", *(letters[node] for node in order)]:
         table.add_column(name, no_wrap=True, justify="right")
     for row, src in enumerate(order):
         cells = [
-            _cell(network, src, dst, is_upper=column > row) if row != column else "–"
+            _cell(link_by_ends.get((src, dst)), is_upper=column > row) if row != column else "–"
             for column, dst in enumerate(order)
         ]
         table.add_row(letters[src], *cells)
     print_table(console, table)
 
 
-def _cell(network: Network, src: str, dst: str, *, is_upper: bool) -> str:
-    link = network.link(src, dst)
+def _cell(link: Link | None, *, is_upper: bool) -> str:
     if link is None or (link.rtt_s if is_upper else link.bandwidth_bytes_per_s) is None:
         return "?"
     mark = "~" if link.basis == "assumed" else ""

@@ -29,7 +29,6 @@ from policies.schema import Network, Workload
 logger = logging.getLogger(__name__)
 
 PROBE_DEADLINE_S = 15.0
-PROBE_MAX_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +233,6 @@ def _probe(cluster: Cluster, environment: Environment) -> Network:
     return probe(
         cluster,
         deadline_s=PROBE_DEADLINE_S,
-        max_bytes=PROBE_MAX_BYTES,
         progress=lambda text: logger.info("%s", text),
         cache=environment.state_dir / "network.json",
     )

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TextIO
 
 from rich.console import Console
@@ -11,12 +12,13 @@ from launcher.cluster import Cluster
 from launcher.cluster_nodes import busy_text
 from launcher.config import Environment, Terminal
 from launcher.console import make_console
+from launcher.network_text import network_text
 from launcher.prepare import Measured, versions
 from launcher.progress import Progress, Status
 from launcher.progress_streams import make_progress
 from launcher.record import RunRecord
 from launcher.report import print_decision, print_outcome
-from launcher.summary import cluster_text, legend_text, network_text, node_letters, script_text
+from launcher.summary import cluster_text, legend_text, node_letters, script_text
 from policies.schema import Decision, Node, Situation
 
 YES = frozenset({"y", "yes"})
@@ -104,7 +106,7 @@ class TerminalScreen:
         width = self._console.width
         if len(self._nodes) > 1:
             self._print(legend_text(self._letters, self._nodes, width))
-        self._print(network_text(measured.network, self._letters, width))
+        self._print(network_text(measured.network, self._letters, width, datetime.now(UTC)))
         basis = "measured earlier" if measured.profile_remembered else "measured"
         self._print(script_text(measured.workload, versions(), width, basis))
 

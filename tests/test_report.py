@@ -1,7 +1,7 @@
 import io
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -12,10 +12,11 @@ from rich.text import Text
 from launcher import figures as f
 from launcher.explain import print_explanation, print_probe
 from launcher.layout import labelled, letter_ranges, letters_of, ring_text, sentence, wrapped
+from launcher.network_text import budget_text, near_groups, network_text
 from launcher.record import RunRecord, Segment
 from launcher.report import print_decision, print_outcome, print_runs
 from launcher.runs import Runs
-from launcher.summary import cluster_text, near_groups, network_text, node_letters, script_text
+from launcher.summary import cluster_text, node_letters, script_text
 from policies.schema import Interval
 from tests.fakes import (
     NODE_IDS,
@@ -70,6 +71,38 @@ def test_the_network_line_names_silent_nodes_and_loss() -> None:
     text = network_text(replace(network, links=lossy, silent=(NODE_IDS[3],)), LETTERS, 120).plain
     assert "no answer from d" in text
     assert "loss 2.0 %" in text
+
+
+def test_a_network_that_was_remembered_says_its_age() -> None:
+    measured = a_network()
+    soon = datetime(2026, 11, 30, 12, 0, 20, tzinfo=UTC)
+    later = datetime(2026, 11, 30, 12, 4, tzinfo=UTC)
+    assert network_text(measured, LETTERS, 120, soon).plain.endswith(" measured")
+    assert network_text(measured, LETTERS, 120, later).plain.endswith(" measured 4 min ago")
+
+
+def test_links_that_were_not_measured_are_said_to_be_assumed() -> None:
+    some = replace(a_network(), links=(a_network().links[0], a_network().links[-1]))
+    text = network_text(some, LETTERS, 120).plain
+    assert "2 of 6 links in 2.1 s" in text
+    assert text.endswith("partly assumed")
+
+
+def test_further_networks_and_what_others_sent_are_named() -> None:
+    fast = [
+        replace(k, path="10.98.0.0/24", bandwidth_bytes_per_s=1.2e8) for k in a_network(3).links
+    ]
+    busy = replace(a_network().links[0], other_bytes_per_s=1.25e7)
+    network = replace(a_network(), links=(busy, *a_network().links[1:], *fast))
+    text = " ".join(network_text(network, LETTERS, 200).plain.split())
+    assert "6 links in 2.1 s" in text
+    assert "over 10.98.0.0/24 a–c 0.4 ms, 960 Mbit/s" in text
+    assert "others sent up to 100 Mbit/s meanwhile (a, b): bandwidth is what was left" in text
+
+
+def test_what_a_probe_sent_is_shown_beside_its_budget() -> None:
+    network = replace(a_network(), sent_bytes=92_400_000, max_bytes=2 << 30)
+    assert "92.4 MB of at most 2.1 GB" in budget_text(network, 80).plain
 
 
 def test_an_unknown_network_is_called_assumed() -> None:
@@ -238,7 +271,16 @@ def test_a_probe_shows_the_map() -> None:
     console = plain()
     nodes = tuple(a_node(i) for i in range(4))
     print_probe(console, "joined 10.0.0.4", nodes, a_network())
-    assert "network map" in text_of(console)
+    assert "network map: " in text_of(console)
+    assert "network map over" not in text_of(console)
+
+
+def test_a_probe_shows_a_map_of_each_network() -> None:
+    console = plain()
+    fast = tuple(replace(link, path="10.98.0.0/24") for link in a_network().links)
+    both = replace(a_network(), links=a_network().links + fast)
+    print_probe(console, "joined 10.0.0.4", tuple(a_node(i) for i in range(4)), both)
+    assert "network map over 10.98.0.0/24" in text_of(console)
 
 
 def test_letters_follow_the_rank_order() -> None:
