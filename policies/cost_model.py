@@ -43,9 +43,8 @@ class Constants:
     process_s: float = 4.0
     collective_s: float = 1.2
     worker_s: float = 0.15
-    # From the last step to the nodes' release. Ray Train waits 10 s of it in vain for its
-    # own cleaner where Ray runs without a dashboard.
-    release_s: float = 12.0
+    # From the last step to the nodes' release.
+    release_s: float = 2.5
     # Forward pass as a fraction of a training step (backward takes about twice forward).
     forward: float = 1 / 3
     # A snapshot copies weights and two optimizer slots.
