@@ -70,6 +70,9 @@ def probe(
     took_s = time.monotonic() - started_s
     network = replace(network, probed_at=now.isoformat(), took_s=took_s)
     log.info("probed %d links in %.1f s, silent: %s", len(network.links), took_s, network.silent)
+    others = max((link.other_bytes_per_s for link in network.links), default=0.0)
+    if others:
+        log.warning("others sent up to %.1f MB/s during the probe", others / 1e6)
     if cache:
         network_cache.save(cache, nodes, network)
     return network

@@ -82,36 +82,6 @@ def way(route: Route, endpoints_by_path: Mapping[str, EndpointsByNode]) -> Way:
     return Way(endpoints[route.dst], source_ip)
 
 
-class Crossing:
-    """Which nodes send and receive at the moment.
-
-    A near transfer has its two nodes to itself, because it takes their processors. A far one
-    mostly waits: a node may send over one and receive over another at the same time, but not
-    both over the same way, where acknowledgements would queue behind the other's data.
-    """
-
-    def __init__(self, busy: Iterable[str]) -> None:
-        self._senders, self._receivers = set(busy), set(busy)
-        self._far: set[Route] = set()
-
-    def admits(self, route: Route, *, is_far: bool) -> bool:
-        """Whether a transfer over the route may start."""
-        if is_far:
-            taken = route.src in self._senders or route.dst in self._receivers
-            return not taken and route.back not in self._far
-        return route.nodes.isdisjoint(self._senders | self._receivers)
-
-    def add(self, route: Route, *, is_far: bool) -> None:
-        """A transfer over the route runs."""
-        if is_far:
-            self._far.add(route)
-            self._senders.add(route.src)
-            self._receivers.add(route.dst)
-        else:
-            self._senders |= route.nodes
-            self._receivers |= route.nodes
-
-
 def interfaces(endpoints_by_path: Mapping[str, EndpointsByNode]) -> tuple[Interface, ...]:
     """All nodes' addresses by network, where there are several networks; else none."""
     if len(endpoints_by_path) < 2:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
 from launcher.network_map import Findings
-from launcher.probe_routes import Crossing, EndpointsByNode, Route, way
+from launcher.probe_routes import EndpointsByNode, Route, way
+from launcher.transfer_queue import TransferQueue
 from launcher.worker.greeting import CONNECT_S
 from launcher.worker.round_trips import Pings, RoundTrip
 from launcher.worker.transfer import FAR_S
@@ -79,7 +80,7 @@ class ProbeSession:
     findings: Findings = field(default_factory=Findings)
     _calls: dict[Ticket, _Call] = field(default_factory=dict)
     _suspects: set[str] = field(default_factory=set)
-    _waiting: list[Route] = field(default_factory=list)
+    _queue: TransferQueue = field(default_factory=TransferQueue)
     _rtt_s: dict[Route, float] = field(default_factory=dict)
     _left_bytes: int = 0
 
@@ -88,8 +89,9 @@ class ProbeSession:
         self._left_bytes = self.max_bytes
         self._ask_for_pings()
         while self._calls and self._left_s():
+            seen_s = time.monotonic()  # what isn't answered now has not been answered by then
             self._settle(self.agents.answered(list(self._calls), self._next_due_s()))
-            self._chase()
+            self._chase(seen_s)
             if not self._is_pinging():
                 self._start_transfers()
         self._ask_for_traffic()
@@ -141,6 +143,7 @@ class ProbeSession:
                 continue
             if call.kind == "life":
                 self._suspects.discard(call.node)
+                self._queue.free(call.node)
             elif call.kind == "pings":
                 self._take_pings(call, answer)
             else:
@@ -150,46 +153,33 @@ class ProbeSession:
         for route, trip in zip(call.routes, trips, strict=True):
             self.findings.round_trips[route] = trip
             if trip.rtt_s is not None:
-                self._rtt_s |= {route: trip.rtt_s, route.back: trip.rtt_s}
-                self._waiting += [route] if route.is_loopback else [route, route.back]
+                for each in {route, route.back}:
+                    self._rtt_s[each] = trip.rtt_s
+                    self._queue.add(each, trip.rtt_s, is_far=trip.rtt_s >= FAR_S)
             else:
                 self._doubt(route, trip.error)
-        # The near ones are done in no time; of the far ones, the longest first.
-        self._waiting.sort(key=lambda r: (self._is_far(r), -self._rtt_s[r]))
         n_known = len(self.findings.round_trips)
         self.progress(f"round trips of {n_known} of {len(self.routes)} paths")
 
     def _take_rate(self, call: _Call, rate: Rate) -> None:
         (route,) = call.routes
+        self._queue.end(route)
         self.findings.rates[route] = rate
         # What is under way when the receiver has seen enough is at most what it has seen.
         self._left_bytes += max(0, call.max_bytes - 2 * rate.n_bytes - _MIN_BYTES)
         if rate.error:
             self._doubt(route, rate.error)
-        n_ways = sum(len({each, each.back}) for each in self.routes)
-        self.progress(f"bandwidth of {len(self.findings.rates)} of {n_ways} directions")
-
-    def _is_far(self, route: Route) -> bool:
-        return self._rtt_s[route] >= FAR_S
+        n_known, n_all = len(self.findings.rates), len(self._rtt_s)
+        self.progress(f"bandwidth of {n_known} of {n_all} directions")
 
     def _start_transfers(self) -> None:
         """Over each waiting route whose nodes are free, as far as the bytes go."""
-        crossing = Crossing(self._suspects)
-        for call in self._calls.values():
-            for route in call.routes if call.kind == "transfer" else ():
-                crossing.add(route, is_far=self._is_far(route))
-        left = [route for route in self._waiting if not self.findings.hides(route)]
-        self._waiting = []
-        for at, route in enumerate(left):
-            if not crossing.admits(route, is_far=self._is_far(route)):
-                self._waiting.append(route)
-                continue
-            effort = self._effort(route, n_waiting=len(self._waiting) + len(left) - at)
+        for route in self._queue.start(self._suspects):
+            effort = self._effort(route, n_waiting=len(self._queue) + 1)
             if effort is None:
                 log.warning("the probe's bytes are used up: %d left", self._left_bytes)
-                self._waiting.clear()
+                self._queue.clear()
                 return
-            crossing.add(route, is_far=self._is_far(route))
             self._start_transfer(route, effort)
 
     def _start_transfer(self, route: Route, effort: Effort) -> None:
@@ -223,11 +213,11 @@ class ProbeSession:
                 self._suspects.add(node)
                 self._ask("life", node, _LIFE_S, "endpoints")
 
-    def _chase(self) -> None:
-        """Doubt what is overdue, and give it up when it's overdue again."""
+    def _chase(self, seen_s: float) -> None:
+        """Doubt what was overdue when last looked at, and give it up when it's overdue again."""
         now_s = time.monotonic()
         for ticket, call in list(self._calls.items()):
-            if call.due_s > now_s or ticket not in self._calls:
+            if call.due_s > seen_s or ticket not in self._calls:
                 continue
             if call.kind == "life" or call.is_late:
                 del self._calls[ticket]
@@ -240,6 +230,8 @@ class ProbeSession:
 
     def _lose(self, call: _Call) -> None:
         """A call failed: its node is silent if it was asked for life, else it's asked now."""
+        if call.kind == "transfer":
+            self._queue.end(call.routes[0])
         if call.kind != "life":
             for route in call.routes[:1]:
                 self._doubt(route, "no answer")
@@ -247,7 +239,10 @@ class ProbeSession:
         log.warning("node %s is silent: its probe agent stopped answering", call.node)
         self._suspects.discard(call.node)
         self.findings.silent.add(call.node)
+        self._queue.drop(call.node)
         for ticket, other in self._calls_of(call.node):
+            if other.kind == "transfer":
+                self._queue.end(other.routes[0])
             if other.kind != "pings" or other.node == call.node:
                 del self._calls[ticket]
 

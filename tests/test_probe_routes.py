@@ -1,9 +1,9 @@
-"""Which ways between nodes are probed, and which transfers may run at the same time."""
+"""Which ways between nodes are probed, and from which addresses."""
 
 from collections import Counter
 from itertools import combinations
 
-from launcher.probe_routes import Crossing, Route, interfaces, routes, shared_networks, way
+from launcher.probe_routes import Route, interfaces, routes, shared_networks, way
 from launcher.worker.greeting import Endpoint
 from policies.schema import DEFAULT_PATH, Interface
 
@@ -51,23 +51,3 @@ def test_a_way_on_a_further_network_starts_at_the_nodes_address_there() -> None:
     assert way(Route("a", "b", FAST), found).source_ip == "10.98.0.1"
     assert way(Route("a", "b", FAST), found).peer.ip == "10.98.0.2"
     assert way(Route("a", "b"), found).source_ip == ""
-
-
-def test_a_near_transfer_has_its_nodes_to_itself() -> None:
-    crossing = Crossing(busy=["z"])
-    crossing.add(Route("a", "b"), is_far=False)
-    for route in (Route("b", "a"), Route("c", "a"), Route("z", "c")):
-        assert not crossing.admits(route, is_far=False)
-        assert not crossing.admits(route, is_far=True)
-    assert crossing.admits(Route("c", "d"), is_far=False)
-
-
-def test_a_far_transfer_leaves_the_other_direction_to_other_ways() -> None:
-    crossing = Crossing(busy=[])
-    crossing.add(Route("a", "b"), is_far=True)
-    assert crossing.admits(Route("c", "a"), is_far=True)
-    assert crossing.admits(Route("b", "c"), is_far=True)
-    assert not crossing.admits(Route("b", "a"), is_far=True)
-    assert not crossing.admits(Route("a", "c"), is_far=True)
-    assert not crossing.admits(Route("c", "b"), is_far=True)
-    assert not crossing.admits(Route("b", "c"), is_far=False)
