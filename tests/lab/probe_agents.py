@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
 from typing import Any, Self
 
 from launcher.probe import survey
@@ -24,14 +25,14 @@ START_S = 20.0
 class LabAgents:
     """One agent per host; a context manager that ends them all.
 
-    A host that is cut off or frozen doesn't answer, as over a network: the calls go through
-    `cut`, which names the hosts that can't be asked.
+    The calls go through pipes rather than the network: calls to hosts in `cut` stay unanswered.
     """
 
     def __init__(self, lab: Hosts) -> None:
         self.lab = lab
         self.cut: set[str] = set()
         self._channel_by_host: dict[str, _Channel] = {}
+        self._known: dict[str, tuple[Endpoint, ...]] = {}
 
     def __enter__(self) -> Self:
         token = os.urandom(TOKEN_BYTES).hex()
@@ -59,16 +60,19 @@ class LabAgents:
         endpoints = self.endpoints()
         started_s = time.monotonic()
         network = survey(self.nodes, self, endpoints, started_s + deadline_s, max_bytes)
-        return Network(
-            network.links, network.probed_at, time.monotonic() - started_s, network.silent,
-            network.interfaces, network.sent_bytes, network.max_bytes,
-        )  # fmt: skip
+        return replace(network, took_s=time.monotonic() - started_s)
+
+    def cut_later(self, name: str) -> None:
+        """Where it answered is known, but it answers no more from now on."""
+        self._known = self.endpoints()
+        self.cut.add(name)
 
     def endpoints(self) -> dict[str, tuple[Endpoint, ...]]:
         """Where the agents answer that can be asked."""
         asked = {name: self.ask(name, "endpoints") for name in self.lab.names}
         wait([f for name, f in asked.items() if name not in self.cut], START_S)
-        return {name: future.result() for name, future in asked.items() if future.done()}
+        found = {name: future.result() for name, future in asked.items() if future.done()}
+        return {**self._known, **found}
 
     def ask(self, node: str, method: str, *args: Any) -> "Future[Any]":
         """See `probe_session.Agents`."""
