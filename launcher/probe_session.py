@@ -26,7 +26,7 @@ _MIN_BYTES: Final = 64 << 10
 _MAX_BYTES: Final = 256 << 20
 _ENOUGH_BYTES: Final = 4 << 20  # what most routes need, see `transfer.receive`
 _LOOPBACK = Effort(max_bytes=48 << 20, max_s=0.25, repeats=3)
-_MIN_PINGS, _MAX_PINGS = 100, 300
+_MIN_PINGS, _MAX_PINGS = 100, 300  # per path; per agent, unless it has more than three
 
 
 class AgentLostError(Exception):
