@@ -199,7 +199,7 @@ def parse_options(
         "objective": option("objective", q.one_of("time", "cost"), "time"),
         "workers": option("workers", q.parse_auto_workers, None),
         "max_workers": option("max_workers", q.parse_workers, None),
-        "strategy": _chosen(option("strategy", q.one_of("auto", "allreduce"), "auto")),
+        "strategy": _chosen(option("strategy", q.one_of("auto", "allreduce", "direct"), "auto")),
         "cpus_per_worker": option("cpus_per_worker", q.parse_positive, None),
         "gpus_per_worker": option("gpus_per_worker", q.parse_not_negative, None),
         "address": option("address", q.parse_text, None),

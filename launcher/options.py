@@ -50,7 +50,11 @@ MaxWorkers = Annotated[
 ]
 Strategy = Annotated[
     str | None,
-    Option(metavar="auto|allreduce", help="How gradients are exchanged.", rich_help_panel=CLUSTER),
+    Option(
+        metavar="auto|allreduce|direct",
+        help="How gradients are exchanged.",
+        rich_help_panel=CLUSTER,
+    ),
 ]
 CpusPerWorker = Annotated[
     str | None,

@@ -176,7 +176,8 @@ def one_of(*words: str) -> Callable[[str, str], str]:
     def parse(text: str, option: str) -> str:
         word = text.strip().lower()
         if word not in words:
-            raise UsageError(f"{option} {text!r} is not known. Choose {' or '.join(words)}.")
+            choice = " or ".join([", ".join(words[:-1]), words[-1]])
+            raise UsageError(f"{option} {text!r} is not known. Choose {choice}.")
         return word
 
     return parse

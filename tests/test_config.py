@@ -90,7 +90,7 @@ def test_more_workers_than_the_maximum_are_refused() -> None:
     [
         (Flags(workers="1000000"), "is that a typo"),
         (Flags(objective="speed"), "Choose time or cost"),
-        (Flags(strategy="direct"), "Choose auto or allreduce"),
+        (Flags(strategy="gossip"), "Choose auto, allreduce or direct"),
         (Flags(cpus_per_worker="0"), "must be a number above 0"),
         (Flags(gpus_per_worker="-1"), "0 or more"),
         (Flags(price="-1"), "is not a price"),
