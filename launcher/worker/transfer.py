@@ -5,10 +5,10 @@ import select
 import socket
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-
-from launcher.worker.traffic import bytes_sent
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,13 @@ _N_HIGHEST = 3
 _MIN_FAR_WINDOWS = 6
 
 
+class Stream(Protocol):
+    """The receiving end of a stream; a connected socket is one."""
+
+    def recv_into(self, buffer: bytearray, /) -> int:
+        """Read what is there, or wait for it; 0 at the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """What arrived: all bytes, and the steady rate in bytes per second (None: too little)."""
@@ -41,7 +48,7 @@ def send(sock: socket.socket, *, max_bytes: int, max_s: float) -> int:
     """Send as fast as the path takes it, until a limit or until the receiver speaks or hangs up.
 
     Returns:
-        The bytes that went out on the wire.
+        The bytes that were handed to the stream; some may still wait in it.
     """
     chunk = memoryview(bytes(CHUNK_BYTES))
     poll = select.poll()
@@ -54,10 +61,17 @@ def send(sock: socket.socket, *, max_bytes: int, max_s: float) -> int:
         sock.shutdown(socket.SHUT_WR)
     except OSError as error:  # the receiver has seen enough, or its link died: it knows which
         log.debug("the receiver ended the transfer: %s", error)
-    return bytes_sent(sock, sent)
+    return sent
 
 
-def receive(sock: socket.socket, *, max_bytes: int, max_s: float, rtt_s: float) -> Received:
+def receive(
+    sock: Stream,
+    *,
+    max_bytes: int,
+    max_s: float,
+    rtt_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Received:
     """Receive until the rate is steady, or a limit or the sender's end is reached.
 
     Cut off by the bytes while it still grew: the fastest of the last windows; cut off by the
@@ -69,6 +83,7 @@ def receive(sock: socket.socket, *, max_bytes: int, max_s: float, rtt_s: float) 
         max_bytes: at most this much is read.
         max_s: at most this long, in seconds.
         rtt_s: the path's round trip, which sets the window over which rates are compared.
+        clock: tells the time, in seconds.
     """
     buffer = bytearray(CHUNK_BYTES)
     is_far = rtt_s >= FAR_S
@@ -76,10 +91,10 @@ def receive(sock: socket.socket, *, max_bytes: int, max_s: float, rtt_s: float) 
     settled = _far_rate if is_far else _near_rate
     marks: list[tuple[float, int]] = []
     window_ends: list[tuple[float, int]] = []
-    start_s, total = time.perf_counter(), 0
+    start_s, total = clock(), 0
     try:
         while total < max_bytes and (n := sock.recv_into(buffer)):
-            now_s, total = time.perf_counter(), total + n
+            now_s, total = clock(), total + n
             marks.append((now_s, total))
             if now_s - (window_ends[-1][0] if window_ends else marks[0][0]) >= window_s:
                 window_ends.append((now_s, total))

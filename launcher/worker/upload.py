@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from launcher.worker.greeting import RESULT, UPLOAD, Way, Wish, connect, read_exactly
-from launcher.worker.traffic import TrafficBook
+from launcher.worker.traffic import TrafficBook, bytes_sent
 from launcher.worker.transfer import Received, send
 
 # TCP's window needs about 9 round trips from its first 14 kB to 6 MB (1 Gbit/s at 50 ms).
@@ -61,9 +61,11 @@ def measure_rate(way: Way, token: bytes, effort: Effort, rtt_s: float, book: Tra
 
 def _upload(way: Way, token: bytes, wish: Wish, book: TrafficBook) -> Received:
     with connect(way, token, wish) as sock:
-        sent = send(sock, max_bytes=wish.max_bytes, max_s=wish.max_s)
-        book.enter(wish.session, sent)
-        n_bytes, bytes_per_s = RESULT.unpack(read_exactly(sock, RESULT.size))
+        handed_over = send(sock, max_bytes=wish.max_bytes, max_s=wish.max_s)
+        try:
+            n_bytes, bytes_per_s = RESULT.unpack(read_exactly(sock, RESULT.size))
+        finally:
+            book.enter(wish.session, bytes_sent(sock, handed_over))
         # Drop what is still queued, or a slow path would carry it for seconds.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return Received(n_bytes, bytes_per_s or None)
