@@ -1,0 +1,261 @@
+"""A step's exchange over the launcher's own connections against TensorFlow's ring, in the lab.
+
+Every rank computes a little, then sums a vector over all ranks inside a `tf.function`, in turn
+with TensorFlow's ring and with each algorithm of the direct exchange, in the same processes and
+over the same links. The floor of a step is computing + one-way latency +
+2(n−1)/n · payload / rate.
+"""
+
+import argparse
+import importlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+PAYLOADS_BYTES = (100_000, 1_000_000, 10_000_000, 50_000_000)
+RTTS_S = (0.0005, 0.010, 0.050)
+RATES_BYTES_PER_S = (12.5e6, 125e6)
+COUNTS = (2, 4)
+WAYS = ("tensorflow", "one_shot", "two_shot", "ring")
+CPUS = 0.45
+HEADERS = 1448 / 1500  # of a packet is payload
+LIMIT_S = 2.0  # for the measured steps of a way, after the first
+MIN_STEPS, MAX_STEPS = 2, 12
+SIDE = 160  # of the matrices that stand for computing
+TF_PORT, DIRECT_PORT = 7001, 7101
+SECRET = b"of the benchmark of exchanges".ljust(32)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Step times of one cell, in seconds."""
+
+    n: int
+    payload_bytes: int
+    rtt_s: float
+    rate_bytes_per_s: float
+    compute_s: float
+    step_s_by_way: dict[str, float]
+
+    @property
+    def floor_s(self) -> float:
+        """The least a synchronous step can take."""
+        traffic = 2 * (self.n - 1) / self.n * self.payload_bytes
+        rate = self.rate_bytes_per_s * HEADERS
+        return self.compute_s + self.rtt_s / 2 + traffic / rate
+
+    @property
+    def ring_s(self) -> float:
+        """TensorFlow's."""
+        return self.step_s_by_way["tensorflow"]
+
+    @property
+    def best(self) -> str:
+        """The fastest algorithm of the direct exchange."""
+        ours = [way for way in WAYS if way != "tensorflow"]
+        return min(ours, key=lambda way: self.step_s_by_way[way])
+
+    @property
+    def direct_s(self) -> float:
+        """The step with it."""
+        return self.step_s_by_way[self.best]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="1 Gbit/s, up to 1 MB")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--hosts", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank is not None:
+        serve(options.rank, options.hosts.split(","))
+        return 0
+    payloads = PAYLOADS_BYTES[:2] if options.quick else PAYLOADS_BYTES
+    rates = RATES_BYTES_PER_S[1:] if options.quick else RATES_BYTES_PER_S
+    rows = [row for n in COUNTS for row in measured(n, payloads, rates)]
+    print_table(rows)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return print_goals(rows)
+
+
+def measured(n: int, payloads: Sequence[int], rates: Sequence[float]) -> Iterator[Row]:
+    """All cells of n workers, in one lab and by the same processes."""
+    from tests.lab.lab import Lab
+
+    with Lab(n, rtt_s=RTTS_S[0], cpus=(CPUS,) * n) as lab, group(lab) as ask:
+        for rate in rates:
+            for rtt_s in RTTS_S:
+                lab.set("*-*", rtt_s=rtt_s, rate_bytes_per_s=rate)
+                for payload in payloads:
+                    found = ask(payload)
+                    row = Row(n, payload, rtt_s, rate, found.pop("compute"), found)
+                    print(line(row), file=sys.stderr, flush=True)
+                    yield row
+
+
+@contextmanager
+def group(lab: Any) -> Iterator[Any]:
+    """A process on each host, in order of rank; gives a function that measures one payload."""
+    hosts = ",".join(lab.ip(name) for name in lab.names)
+    processes = []
+    try:
+        for rank, name in enumerate(lab.names):
+            command = [sys.executable, __file__, "--rank", str(rank), "--hosts", hosts]
+            pipe, null = subprocess.PIPE, subprocess.DEVNULL
+            ends = {"stdin": pipe, "stdout": pipe} if rank == 0 else {"stdin": null, "stdout": null}
+            processes.append(lab.popen(name, command, stderr=null, text=True, **ends))
+        first = processes[0]
+
+        def ask(payload: int) -> dict[str, float]:
+            first.stdin.write(f"{payload}\n")
+            first.stdin.flush()
+            for text in first.stdout:
+                if text.startswith("{"):
+                    return json.loads(text)
+            raise SystemExit("the workers ended")
+
+        yield ask
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def serve(rank: int, hosts: Sequence[str]) -> None:
+    """One rank: measures a payload whenever rank 0 is told to."""
+    task = {"type": "worker", "index": rank}
+    workers = [f"{host}:{TF_PORT}" for host in hosts]
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import numpy as np
+    import tensorflow as tf
+
+    from launcher.worker.devices import set_up_devices
+    from launcher.worker.exchange.collective import CollectiveExchange
+    from launcher.worker.exchange.direct import DirectExchange
+    from launcher.worker.exchange.transport.mesh import open_mesh
+
+    set_up_devices(1)
+    exchanges: dict[str, Any] = {"tensorflow": CollectiveExchange.from_tf_config()}
+    mesh = open_mesh(rank, [[f"{host}:{DIRECT_PORT}"] for host in hosts], SECRET)
+    for way in WAYS[1:]:
+        module = importlib.import_module(f"launcher.worker.exchange.algorithms.{way}")
+        exchanges[way] = DirectExchange(mesh, getattr(module, way))
+    control = exchanges["one_shot"]
+    for way in WAYS[2:]:  # one numbering of the sums over the mesh
+        exchanges[way]._numbers = control._numbers
+    while True:
+        told = int(sys.stdin.readline()) if rank == 0 else 0
+        payload = int(control.sum_arrays([np.array([told])], "what to measure")[0][0])
+        vector = tf.ones(payload // 4)
+        found = {"compute": alone(compute)}
+        for way, exchange in exchanges.items():
+            found[way] = timed(stepper(exchange, vector), control)
+        if rank == 0:
+            print(json.dumps(found), flush=True)
+
+
+def compute(start: Any) -> Any:
+    """A little work, which the exchange waits for."""
+    import tensorflow as tf
+
+    matrix = tf.fill((SIDE, SIDE), start)
+    for _ in range(4):
+        matrix = tf.linalg.matmul(matrix, matrix) / float(SIDE)
+    return tf.reduce_mean(matrix)
+
+
+def alone(work: Any) -> float:
+    """What computing takes by itself, in seconds."""
+    import tensorflow as tf
+
+    function = tf.function(work)
+    times = []
+    for _ in range(30):
+        started_s = time.perf_counter()
+        function(tf.constant(1.0)).numpy()
+        times.append(time.perf_counter() - started_s)
+    return statistics.fmean(times[5:])
+
+
+def stepper(exchange: Any, vector: Any) -> Any:
+    import tensorflow as tf
+
+    @tf.function
+    def step() -> Any:
+        (total,) = exchange.sum_tensors([vector * compute(tf.constant(1.0))], "payload")
+        return total[0]
+
+    return step
+
+
+def timed(step: Any, control: Any) -> float:
+    """The median step, in seconds; all ranks make equally many."""
+    import numpy as np
+
+    step().numpy()
+    started_s = time.perf_counter()
+    step().numpy()
+    first_s = time.perf_counter() - started_s
+    wish = max(MIN_STEPS, min(MAX_STEPS, math.ceil(LIMIT_S / first_s)))
+    n_own = np.array([wish if control.rank == 0 else 0])
+    n_steps = int(control.sum_arrays([n_own], "number of steps")[0][0])
+    times = []
+    for _ in range(n_steps):
+        started_s = time.perf_counter()
+        step().numpy()
+        times.append(time.perf_counter() - started_s)
+    return statistics.median(times)
+
+
+def line(row: Row) -> str:
+    ways = "".join(f"{1e3 * row.step_s_by_way[way]:>9.1f}" for way in WAYS)
+    return (
+        f"{row.n:>2}{row.payload_bytes / 1e6:>6g} MB{1e3 * row.rtt_s:>6g} ms"
+        f"{row.rate_bytes_per_s * 8e-6:>6g} Mbit/s{ways}{1e3 * row.floor_s:>9.1f} ms"
+        f"  {row.best:<9}{row.ring_s / row.direct_s:>6.2f} ×{row.direct_s / row.floor_s:>7.2f}"
+    )
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    ways = "".join(f"{way[:8]:>9}" for way in WAYS)
+    print(
+        f"{'n':>2}{'payload':>9}{'RTT':>9}{'rate':>13}{ways}{'floor':>12}  best      "
+        "ring/best  best/floor"
+    )
+    for row in rows:
+        print(line(row))
+    print()
+
+
+def print_goals(rows: Sequence[Row]) -> int:
+    slower = max(row.direct_s / row.ring_s for row in rows)
+    far = [r for r in rows if r.rtt_s >= 0.05 and r.n == 4 and r.payload_bytes <= 1e6]
+    faster = min(row.ring_s / row.direct_s for row in far)
+    over = statistics.median(row.direct_s / row.floor_s for row in rows)
+    goals = [
+        (f"direct_over_ring_at_worst: {slower:.2f} (target 1.05)", slower <= 1.05),
+        (f"times_faster_at_50_ms: {faster:.2f} (target 3)", faster >= 3),
+        (f"median_over_floor: {over:.2f} (target 1.3)", over <= 1.3),
+    ]
+    for text, met in goals:
+        print(f"goal {text} {'met' if met else 'missed'}")
+    return 0 if all(met for _, met in goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
