@@ -25,6 +25,8 @@ DEADLINE_S: Final = 15.0
 # up to 23 of each direction.
 MAX_BYTES_PER_NODE: Final = 256 << 20
 
+BUSY_CPU: Final = 0.5
+
 _SEED: Final = 0
 
 
@@ -103,6 +105,7 @@ def survey(
     session = ProbeSession(agents, by_path, tried, deadline_s, max_bytes, progress)
     session.findings.silent.update(_absent(nodes, endpoints))
     found = session.measure()
+    _name_busy_nodes(found)
     ids = [node.id for node in nodes]
     return Network(
         links(ids, tried, found, by_path),
@@ -121,6 +124,17 @@ def _absent(nodes: Sequence[Node], endpoints: Mapping[str, object]) -> list[str]
     for node in absent:
         log.warning("node %s is silent: its probe agent did not start", node)
     return absent
+
+
+def _name_busy_nodes(found: Findings) -> None:
+    """Where processors were short, a rate or a jitter may be the processor's, not the path's."""
+    for node, account in found.traffic.items():
+        if (account.cpu_waiting or 0.0) > BUSY_CPU:
+            log.info(
+                "node %s was short of processors for %.0f %% of the probe: its links may be better",
+                node,
+                100 * (account.cpu_waiting or 0.0),
+            )
 
 
 def _answering(

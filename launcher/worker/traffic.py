@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from launcher.worker.interfaces import Counters, counters
 
+_PRESSURE: Final = Path("/proc/pressure/cpu")  # Linux, if its kernel was made with it
 _BYTES_SENT: Final = struct.Struct("=200xQ")  # tcpi_bytes_sent in Linux's tcp_info, since 4.19
 
 
@@ -18,12 +20,14 @@ class Traffic:
     """An agent's account of a probe.
 
     `sent_bytes` is by session, what its transfers put on the wire; `carried` by interface, what
-    all of the node's programs received and sent in `took_s`, the probe included.
+    all of the node's programs received and sent in `took_s`, the probe included. `cpu_waiting`
+    is the fraction of that time in which something waited for a processor; None: not known.
     """
 
     sent_bytes: Mapping[bytes, int] = field(default_factory=dict)
     carried: Mapping[str, Counters] = field(default_factory=dict)
     took_s: float = 0.0
+    cpu_waiting: float | None = None
 
 
 class TrafficBook:
@@ -45,6 +49,7 @@ class TrafficBook:
             self._started_s = time.perf_counter()
             self._sent_bytes: dict[bytes, int] = {}
             self._before = self._counted()
+            self._waited_s = _cpu_waited_s()
 
     def enter(self, session: bytes, sent_bytes: int) -> None:
         """A transfer has ended."""
@@ -61,7 +66,10 @@ class TrafficBook:
                 if name in now
             }
             took_s = time.perf_counter() - self._started_s
-            return Traffic(dict(self._sent_bytes), carried, took_s)
+            waited_s, before_s = _cpu_waited_s(), self._waited_s
+            known = waited_s is not None and before_s is not None and took_s > 0
+            waiting = (waited_s - before_s) / took_s if known else None  # type: ignore[operator]
+            return Traffic(dict(self._sent_bytes), carried, took_s, waiting)
 
     def _counted(self) -> dict[str, Counters]:
         found = {name: counters(name) for name in self._interfaces}
@@ -78,3 +86,12 @@ def bytes_sent(sock: socket.socket, handed_over: int) -> int:
         return int(_BYTES_SENT.unpack_from(info)[0])
     except (OSError, struct.error, AttributeError):
         return handed_over
+
+
+def _cpu_waited_s() -> float | None:
+    """For how long, in seconds, something on this machine has waited for a processor so far."""
+    try:
+        some, *_ = _PRESSURE.read_text(encoding="ascii").splitlines()
+        return float(some.rpartition("total=")[2]) / 1e6
+    except (OSError, ValueError):
+        return None

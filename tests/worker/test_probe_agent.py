@@ -58,6 +58,14 @@ def test_no_more_bytes_than_allowed_are_sent(agents: tuple[ProbeAgent, ProbeAgen
     assert agents[0].traffic().sent_bytes[rate.session] <= 300_000 + 3 * HELLO.size
 
 
+def test_an_account_tells_how_short_processors_were(
+    agents: tuple[ProbeAgent, ProbeAgent],
+) -> None:
+    pinged(agents[0], to(agents[1]))
+    waiting = agents[0].traffic().cpu_waiting
+    assert waiting is None or 0.0 <= waiting <= 1.1
+
+
 def test_a_loopback_is_measured(agents: tuple[ProbeAgent, ProbeAgent]) -> None:
     assert agents[0].rate(to(agents[0]), Effort(max_bytes=1 << 20), 0.0).bytes_per_s
 
