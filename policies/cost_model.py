@@ -4,58 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from policies.arrays import Floats
+from policies.constants import CONSTANTS
 from policies.links import Links, links_between
 from policies.schema import KindSpeed, Node, Plan, Situation, Work, Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """Constants of the prior; see docs/policy.md for how each was found.
-
-    The exchange constants are a least-squares fit to the 18 cells of two and four workers of
-    policies/data/exchange_2026_11.csv that say "fit", 5 % off on average and 19 % at worst;
-    software times are per whole core.
-    """
-
-    # A part of an RTT of agreement before the ring starts, then 2(n-1) one-way hops.
-    agreement_rtts: float = 0.32
-    latency_per_hop: float = 0.97
-    # gRPC's and TensorFlow's own CPU time, per hop and per byte sent; a constant time per
-    # all-reduce came out as zero.
-    hop_cpu_s: float = 0.00044
-    byte_cpu_s: float = 8.4e-10
-    # All gradients travel in one all-reduce after the backward pass.
-    overlap: float = 0.0
-    # Speed of a worker grows with its CPUs to this power; each neighbour on the machine
-    # slows memory and caches by this fraction. A CNN and an MLP on two busy cores gave powers
-    # of 0.55 and 0.69 (lower bounds, since two threads wait for both cores) and 17 and 4 %.
-    cpu_exponent: float = 0.75
-    contention: float = 0.10
-    # Ray Train's controller and worker group, and a worker's process up to the script's first
-    # line (TensorFlow's import), each on a whole core; collectives and each further worker
-    # add to it.
-    train_s: float = 5.8
-    process_s: float = 4.0
-    collective_s: float = 1.2
-    worker_s: float = 0.15
-    # From the last step to the nodes' release.
-    release_s: float = 2.5
-    # Forward pass as a fraction of a training step (backward takes about twice forward).
-    forward: float = 1 / 3
-    # A snapshot copies weights and two optimizer slots.
-    checkpoint_s: float = 0.01
-    checkpoint_copies: float = 3.0
-    checkpoint_bytes_per_s: float = 5.0e8
-    checkpoint_every_s: float = 60.0
-
-
-CONSTANTS: Final = Constants()
-S_PER_H: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

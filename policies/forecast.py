@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
+from policies.constants import CONSTANTS, S_PER_H
 from policies.cost_model import (
-    CONSTANTS,
-    S_PER_H,
     StepParts,
     checkpoints_s,
     evaluation_s,

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from policies.arrays import Floats
-from policies.cost_model import CONSTANTS, held_cpus
+from policies.constants import CONSTANTS
+from policies.cost_model import held_cpus
 from policies.robust import Correction, Posterior, before_any_row, robust_fit
 from policies.schema import Experience, Node, Plan, Workload
 

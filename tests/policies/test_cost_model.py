@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.constants import CONSTANTS
 from policies.cost_model import (
-    CONSTANTS,
     checkpoints_s,
     evaluation_s,
     held_cpus,

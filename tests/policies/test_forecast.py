@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.cost_model import CONSTANTS, step_time_s
+from policies.constants import CONSTANTS
+from policies.cost_model import step_time_s
 from policies.forecast import LogNormal, forecast, from_moments, room_s
 from policies.links import links_between
 from policies.residual import learn

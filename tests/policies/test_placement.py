@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.candidates import pools
-from policies.cost_model import CONSTANTS, compute_s, software_s, step_time_s
+from policies.constants import CONSTANTS
+from policies.cost_model import compute_s, software_s, step_time_s
 from policies.greedy import placements_along, tours
 from policies.links import links_between
 from policies.placement import MAX_PLANS, Placed, placements, shares, site_of, undominated

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.cost_model import CONSTANTS
+from policies.constants import CONSTANTS
 from policies.forecast import startup_time
 from policies.recommend import recommend
 from policies.residual import learn
