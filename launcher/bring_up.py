@@ -22,8 +22,8 @@ from launcher.pricing import Machine, Price, price_of
 PLAIN_JOIN_S, SETUP_JOIN_S = 60.0, 900.0
 START_S, STARTED_JOIN_S, STOP_S = 120.0, 30.0, 60.0
 MARK = "launch-nodes:"
-# Runs on the head: tells who has joined, until all have or the time is over. The ray package there
-# is the cluster's own; names are those of the cluster file.
+# Runs on the head: tells who has joined, until all have or the time is over; names are those of the
+# cluster file. Ray shows the command that it runs, so the mark must not stand in it as it is.
 WATCH = """
 import json, socket, sys, time
 import ray
@@ -31,6 +31,10 @@ import ray
 names, n_nodes = json.loads(sys.argv[1]), int(sys.argv[2])
 until, told = time.monotonic() + float(sys.argv[3]), -1
 ray.init(address="auto", log_to_driver=False, logging_level="error", configure_logging=False)
+
+
+def say(answer):
+    print("launch-" + "nodes:" + json.dumps(answer), flush=True)
 
 
 def address(name):
@@ -46,13 +50,13 @@ while True:
     lacking = [name for name in names if address(name) not in there]
     if len(alive) != told:
         told = len(alive)
-        print("MARK" + json.dumps({"joined": told}), flush=True)
+        say({"joined": told})
     if (told >= n_nodes and len(lacking) <= len(names) - n_nodes) or time.monotonic() > until:
         break
     time.sleep(0.5)
 found = [[n["NodeManagerAddress"], n["Resources"], n.get("Labels") or {}] for n in alive]
-print("MARK" + json.dumps({"nodes": found, "lacking": lacking}), flush=True)
-""".replace("MARK", MARK)
+say({"nodes": found, "lacking": lacking})
+"""
 # Ends Ray on a machine; fails if a node of it still runs.
 STOP = (
     "{ray} stop; "

@@ -48,6 +48,7 @@ class FakeMachines:
         nodes = [[address, {"CPU": 2.0}, PRICE] for address in self.up]
         lacking = [address for address in ("a", "b", "c") if address not in self.up]
         lines = (
+            f"Running `{words[-1]}`",
             MARK + json.dumps({"joined": len(nodes)}),
             "Shared connection to a closed.",
             MARK + json.dumps({"nodes": nodes, "lacking": lacking}),
