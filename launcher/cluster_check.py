@@ -1,6 +1,7 @@
 """Asks a Ray cluster who it is, in a process of its own: Ray's client may block or abort there.
 
-Run as `python -P -m launcher.cluster_check HOST:PORT`; prints one JSON object on stdout.
+Run as `python -P -m launcher.cluster_check HOST:PORT`; prints a line on stdout when Ray is imported
+and it begins to ask, then one JSON object.
 """
 
 import json
@@ -51,5 +52,13 @@ def _ask(address: str) -> dict[str, Any]:
     return {"ray": metadata["ray_version"], "python": metadata["python_version"], "ids": ids}
 
 
+def main() -> None:
+    """Answer for the address on the command line."""
+    import ray.exceptions  # noqa: F401 - what takes time before anything is asked
+
+    print("asking", flush=True)
+    print(json.dumps(answer(sys.argv[1])), flush=True)
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(answer(sys.argv[1])))
+    main()

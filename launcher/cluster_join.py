@@ -3,6 +3,7 @@
 import json
 import logging
 import platform
+import select
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0  # a cluster answers in under 1 s; a stranger may never
+IMPORT_TIMEOUT_S = 60.0  # Ray's import takes 0.5 s on a core, ten times as long on a tenth of one
 _DEFAULT_PORT = 6379
 _START_OWN = "Leave --address out or give --address local to start an own Ray."
 
@@ -82,7 +84,7 @@ def parse_address(text: str, source: str) -> Target:
 def check(target: Target, log_file: Path) -> bool:
     """Make sure that this process can join; whether it needs the user's token for it.
 
-    Blocks for about 0.5 s, at most `ANSWER_TIMEOUT_S`.
+    Blocks for about 0.5 s, at most `ANSWER_TIMEOUT_S` after Ray's import.
 
     Raises:
         ClusterError: no Ray answers, its versions differ, or it has no node on this machine.
@@ -121,24 +123,32 @@ def own() -> dict[str, str]:
 def _answer(target: Target, log_file: Path) -> dict[str, Any]:
     command = [sys.executable, "-P", "-m", "launcher.cluster_check", target.address]
     with log_file.open("a", encoding="utf-8") as log_stream:
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log_stream,
-                timeout=ANSWER_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return {
-                "error": f"nothing that speaks Ray's protocol answered in {ANSWER_TIMEOUT_S:g} s"
-            }
+        child = subprocess.Popen(
+            command,
+            bufsize=0,  # or a line that came early would hide from `select`
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log_stream,
+        )
     try:
-        facts: dict[str, Any] = json.loads(done.stdout)
+        _line(child, IMPORT_TIMEOUT_S)
+        facts: dict[str, Any] = json.loads(_line(child, ANSWER_TIMEOUT_S))
+    except TimeoutError:
+        return {"error": f"nothing that speaks Ray's protocol answered in {ANSWER_TIMEOUT_S:g} s"}
     except ValueError:
         return {"error": f"the question failed (see {log_file})"}
+    finally:
+        child.kill()
+        child.communicate()
     return facts
+
+
+def _line(child: "subprocess.Popen[bytes]", timeout_s: float) -> bytes:
+    """The child's next line; empty where it has ended."""
+    assert child.stdout is not None
+    if not select.select([child.stdout], [], [], timeout_s)[0]:
+        raise TimeoutError
+    return child.stdout.readline()
 
 
 def _require_listener(target: Target, source: str) -> None:
