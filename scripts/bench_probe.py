@@ -1,6 +1,7 @@
-"""What the probe costs and how steady its numbers are, on this machine's loopback.
+"""What the probe costs, how steady its numbers are, and how true.
 
-One node is an embedded Ray, as `launch` starts it; more are Ray nodes of one CPU each.
+On this machine's loopback: one node is an embedded Ray, as `launch` starts it; more are Ray nodes
+of one CPU each. Then between real hosts of the lab (`bench_probe_hosts.py`), which needs root.
 """
 
 import argparse
@@ -17,9 +18,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(1, str(Path(__file__).parent))
+
+from bench_probe_hosts import measure_hosts
+
 from launcher.cluster import Cluster, connect, disconnect
 from launcher.probe import probe
 from policies.schema import Network
+from tests.lab.requirement import missing
 
 GOALS = (
     # name, number of nodes, target in seconds (of a machine that does nothing else)
@@ -44,14 +51,29 @@ class Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="1 and 2 nodes, twice each")
+    parser.add_argument("--quick", action="store_true", help="fewer nodes, fewer repetitions")
+    parser.add_argument("--only", choices=("loopback", "hosts"), help="one part")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     options = parser.parse_args()
-    rows = [measure(n, 2 if options.quick else 5) for n in ((1, 2) if options.quick else (1, 2, 4))]
+    rows = [] if options.only == "hosts" else measure_loopback(options.quick)
     print_table(rows)
+    goals, failed, details = [], 0, list[dict[str, object]]()
+    if (reason := missing()) is not None:
+        print(f"no real hosts: {reason}")
+    elif options.only != "loopback":
+        verdicts, details = measure_hosts(options.quick)
+        goals, failed = verdicts.lines, verdicts.missed
     if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    return print_goals(rows)
+        found = [*(asdict(row) for row in rows), *details]
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print()
+    missed = print_goals(rows)
+    print("\n".join(goals))
+    return 1 if missed or failed else 0
+
+
+def measure_loopback(quick: bool) -> list[Row]:
+    return [measure(n, 2 if quick else 5) for n in ((1, 2) if quick else (1, 2, 4))]
 
 
 def measure(n_nodes: int, n_times: int) -> Row:
@@ -110,6 +132,8 @@ def spread(values: list[float]) -> float:
 
 
 def print_table(rows: list[Row]) -> None:
+    if not rows:
+        return
     print("nodes  paths  took     RTT      spread  rate          spread  silent")
     for r in rows:
         print(
@@ -119,6 +143,8 @@ def print_table(rows: list[Row]) -> None:
 
 
 def print_goals(rows: list[Row]) -> int:
+    if not rows:
+        return 0
     missed = 0
     for name, n_nodes, target_s in GOALS:
         for row in rows:

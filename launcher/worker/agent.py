@@ -27,10 +27,10 @@ class ProbeAgent:
         found = addresses()
         own = next((address for address in found if address.ip == ip), Address(ip, "", ""))
         self._book = TrafficBook({address.interface for address in found})
-        self._responders = [Responder(own, token)]
+        self._responders = [Responder(own, token, self._book)]
         for other in shared_addresses(ip, found) if everywhere else ():
             with contextlib.suppress(OSError):  # tentative, or gone by now
-                self._responders.append(Responder(other, token))
+                self._responders.append(Responder(other, token, self._book))
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Where this agent answers; the address in the cluster first. Also a sign of life."""
@@ -39,7 +39,9 @@ class ProbeAgent:
     def round_trips(self, ways: Sequence[Way], pings: Pings) -> list[RoundTrip]:
         """Ping other agents, with which a probe begins; see `measure_round_trips`."""
         self._book.open()
-        return measure_round_trips(ways, self._token, pings)
+        found = measure_round_trips(ways, self._token, pings)
+        self._book.look_for_others()
+        return found
 
     def rate(self, way: Way, effort: Effort, rtt_s: float) -> Rate:
         """Send bytes to another agent; see `upload.measure_rate`."""

@@ -4,7 +4,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-HELLO = struct.Struct("!16s1s8sQdd")  # token, then the fields of a Wish
+HELLO = struct.Struct("!16s1s8sQdd?")  # token, then the fields of a Wish
 RESULT = struct.Struct("!Qd")  # bytes (or datagrams), bytes per second (0: not known)
 WELCOME = b"+"
 PINGS, UPLOAD = b"P", b"U"
@@ -43,6 +43,7 @@ class Wish:
     max_bytes: int
     max_s: float
     rtt_s: float
+    is_shared: bool = False
 
     @property
     def patience_s(self) -> float:
@@ -59,7 +60,7 @@ def connect(way: Way, token: bytes, wish: Wish) -> socket.socket:
     sock = socket.create_connection((way.peer.ip, way.peer.tcp_port), CONNECT_S, source)
     try:
         prepare(sock, HANDSHAKE_S + 3 * wish.rtt_s)
-        fields = (wish.what, wish.session, wish.max_bytes, wish.max_s, wish.rtt_s)
+        fields = (wish.what, wish.session, wish.max_bytes, wish.max_s, wish.rtt_s, wish.is_shared)
         sock.sendall(HELLO.pack(token, *fields))
         if wish.what == PINGS and read_exactly(sock, 1) != WELCOME:
             raise ConnectionError("the greeting was refused")

@@ -24,6 +24,7 @@ from launcher.worker.greeting import (
     read_exactly,
 )
 from launcher.worker.interfaces import Address
+from launcher.worker.traffic import TrafficBook
 from launcher.worker.transfer import receive
 
 log = logging.getLogger(__name__)
@@ -39,10 +40,12 @@ class Responder:
     Args:
         address: on which to listen.
         token: `TOKEN_BYTES` random bytes that all agents of a probe share.
+        book: knows whether others send over this node's interfaces.
     """
 
-    def __init__(self, address: Address, token: bytes) -> None:
+    def __init__(self, address: Address, token: bytes, book: TrafficBook) -> None:
         self._token = token
+        self._book = book
         ip = address.ip
         self._tcp = socket.create_server((ip, 0), backlog=_MAX_CONNECTIONS)
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -97,7 +100,14 @@ class Responder:
 
     def _answer_upload(self, sock: socket.socket, wish: Wish) -> None:
         max_s = wish.max_s + wish.rtt_s
-        got = receive(sock, max_bytes=wish.max_bytes, max_s=max_s, rtt_s=wish.rtt_s)
+        is_shared = wish.is_shared or self._book.is_shared
+        got = receive(
+            sock,
+            max_bytes=wish.max_bytes,
+            max_s=max_s,
+            rtt_s=wish.rtt_s,
+            is_shared=is_shared,
+        )
         sock.sendall(RESULT.pack(got.n_bytes, got.bytes_per_s or 0.0))
         _drain(sock)
 

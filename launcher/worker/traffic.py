@@ -11,6 +11,8 @@ from typing import Final
 
 from launcher.worker.interfaces import Counters, counters
 
+# A thousand pings and as many echoes of 70 bytes, for a busy agent; more is others' traffic.
+_PINGS_AT_MOST_BYTES_PER_S: Final = 400e3
 _PRESSURE: Final = Path("/proc/pressure/cpu")  # Linux, if its kernel was made with it
 _BYTES_SENT: Final = struct.Struct("=200xQ")  # tcpi_bytes_sent in Linux's tcp_info, since 4.19
 
@@ -40,6 +42,7 @@ class TrafficBook:
 
     def __init__(self, interfaces: Set[str]) -> None:
         self._interfaces = interfaces - {"lo"}
+        self.is_shared = False
         self._lock = threading.Lock()
         self.open()
 
@@ -50,6 +53,13 @@ class TrafficBook:
             self._sent_bytes: dict[bytes, int] = {}
             self._before = self._counted()
             self._waited_s = _cpu_waited_s()
+
+    def look_for_others(self) -> None:
+        """While there were only pings so far: do others send over an interface?"""
+        carried = self.account().carried.values()
+        took_s = max(1e-3, time.perf_counter() - self._started_s)
+        most = max((max(c.sent_bytes, c.received_bytes) for c in carried), default=0)
+        self.is_shared = most > _PINGS_AT_MOST_BYTES_PER_S * took_s
 
     def enter(self, session: bytes, sent_bytes: int) -> None:
         """A transfer has ended."""

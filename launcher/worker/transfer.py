@@ -17,16 +17,14 @@ CHUNK_BYTES = 1 << 18
 # From this round trip on a path is far: a transfer waits rather than computes.
 FAR_S = 0.005
 
-# Near: steady when two windows in a row differ by less than this, past slow start, where a
-# window of two round trips would hold four times the bytes of the one before.
+# A rate is steady when so many windows in a row differ by less than this, past slow start. Near,
+# a window has two round trips or more, so slow start holds four times the bytes of the one
+# before; far, one, to save time, so twice: and slow start may pause there for a round trip.
 _STEADY = 0.1
+_NEAR_STEADY, _MIN_NEAR = 2, 3
+_FAR_STEADY, _MIN_FAR = 3, 5
 _MIN_WINDOW_S = 0.005
-_MIN_WINDOWS = 4
-# Far: windows of one round trip, each twice the one before in slow start, which may pause; it
-# may end in losses, and then what arrives in order comes in gusts. So the rate is what this
-# many windows came near to, in a row or not.
-_N_HIGHEST = 3
-_MIN_FAR_WINDOWS = 6
+_FULL = 0.8  # of the usual rate: from the first such window on the path is full
 
 
 class Stream(Protocol):
@@ -70,25 +68,29 @@ def receive(
     max_bytes: int,
     max_s: float,
     rtt_s: float,
+    is_shared: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Received:
     """Receive until the rate is steady, or a limit or the sender's end is reached.
 
-    Cut off by the bytes while it still grew: the fastest of the last windows; cut off by the
-    time: the median of the last ones. Too short a transfer for windows has the rate of the
-    second half of its time.
+    Where it doesn't become steady (others share the path, or packets are lost and what arrives in
+    order comes in gusts), the mean since the path was full; cut off by the bytes while the rate
+    still grew, the faster of the last two windows. Too short a transfer for windows has the rate
+    of the second half of its time.
 
     Args:
         sock: a connected stream whose other end sends.
         max_bytes: at most this much is read.
         max_s: at most this long, in seconds.
         rtt_s: the path's round trip, which sets the window over which rates are compared.
+        is_shared: whether others send over it, whose queues hide its true pace for a while: take
+            all the time there is.
         clock: tells the time, in seconds.
     """
     buffer = bytearray(CHUNK_BYTES)
     is_far = rtt_s >= FAR_S
     window_s = max(_MIN_WINDOW_S, rtt_s if is_far else 2 * rtt_s)
-    settled = _far_rate if is_far else _near_rate
+    n_steady, n_min = (_FAR_STEADY, _MIN_FAR) if is_far else (_NEAR_STEADY, _MIN_NEAR)
     marks: list[tuple[float, int]] = []
     window_ends: list[tuple[float, int]] = []
     start_s, total = clock(), 0
@@ -98,8 +100,9 @@ def receive(
             marks.append((now_s, total))
             if now_s - (window_ends[-1][0] if window_ends else marks[0][0]) >= window_s:
                 window_ends.append((now_s, total))
-                if (rate := settled(_window_rates(window_ends))) is not None:
-                    return Received(total, rate)
+                rates = _window_rates(window_ends)
+                if not is_shared and len(rates) >= n_min and _are_steady(rates[-n_steady:]):
+                    return Received(total, statistics.mean(rates[-n_steady:]))
             if now_s - start_s > max_s:
                 break
     except OSError as error:  # what came before counts
@@ -113,25 +116,17 @@ def _window_rates(window_ends: list[tuple[float, int]]) -> list[float]:
     return [(b1 - b0) / (t1 - t0) for (t0, b0), (t1, b1) in pairwise(window_ends)]
 
 
-def _near_rate(rates: list[float]) -> float | None:
-    """The mean of the last two windows, once they agree."""
-    if len(rates) < _MIN_WINDOWS - 1 or abs(rates[-1] - rates[-2]) > _STEADY * rates[-2]:
-        return None
-    return (rates[-2] + rates[-1]) / 2
-
-
-def _far_rate(rates: list[float]) -> float | None:
-    """The mean of the highest windows, once there are enough that agree."""
-    highest = sorted(rates)[-_N_HIGHEST:]
-    if len(rates) < _MIN_FAR_WINDOWS - 1 or highest[0] < (1 - _STEADY) * highest[-1]:
-        return None
-    return statistics.mean(highest)
+def _are_steady(rates: list[float]) -> bool:
+    return max(rates) - min(rates) <= _STEADY * max(rates)
 
 
 def _last_rate(rates: list[float], *, grew: bool) -> float:
-    """The rate that the last windows tell, if they don't agree."""
-    last = rates[-max(3, len(rates) // 2) :]
-    return max(last[-2:]) if grew else statistics.median(last)
+    """The rate that windows tell which don't agree."""
+    if grew:
+        return max(rates[-2:])
+    usual = statistics.median(rates[len(rates) // 2 :])
+    first = next(at for at, rate in enumerate(rates) if rate >= _FULL * usual)
+    return statistics.mean(rates[first:])
 
 
 def _late_rate(marks: list[tuple[float, int]]) -> float | None:

@@ -47,7 +47,9 @@ def measure_rate(way: Way, token: bytes, effort: Effort, rtt_s: float, book: Tra
     Blocks for at most `max_s` or 20 round trips per repeat, and for the greeting.
     """
     max_s = max(effort.max_s, min(_ROUND_TRIPS * rtt_s, _FAR_MAX_S))
-    wish = Wish(UPLOAD, os.urandom(8), effort.max_bytes // effort.repeats, max_s, rtt_s)
+    wish = Wish(
+        UPLOAD, os.urandom(8), effort.max_bytes // effort.repeats, max_s, rtt_s, book.is_shared
+    )
     done: list[Received] = []
     problem = None
     try:

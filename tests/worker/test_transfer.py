@@ -61,10 +61,20 @@ def test_slow_start_on_a_far_path_does_not_count() -> None:
     assert stream.now_s < 0.75
 
 
-def test_gusts_after_a_loss_do_not_hide_what_the_path_carries() -> None:
-    gusts = [(0.1, rate * MB) for rate in (100, 27, 100, 71, 100, 50, 100)]
+def test_gusts_after_a_loss_count_with_the_lulls_between_them() -> None:
+    gusts = [(0.05, rate * MB) for rate in (100, 27, 100, 71, 100, 50, 100, 40, 100)]
     got = received(PacedStream([*slow_start(0.05, 100 * MB), *gusts]), 0.05)
-    assert got.bytes_per_s == pytest.approx(100 * MB, rel=0.15)
+    mean = sum(rate for _, rate in gusts) / len(gusts)
+    assert got.bytes_per_s == pytest.approx(mean, rel=0.2)
+
+
+def test_on_a_path_that_is_shared_the_whole_time_counts() -> None:
+    bursts = [(0.02, rate * MB) for _ in range(20) for rate in (100, 20)]
+    stream = PacedStream(bursts)
+    shared = receive(
+        stream, max_bytes=10**9, max_s=0.5, rtt_s=0.0005, is_shared=True, clock=stream.clock
+    )
+    assert shared.bytes_per_s == pytest.approx(60 * MB, rel=0.1)
 
 
 def test_a_pause_in_slow_start_is_not_its_end() -> None:
