@@ -11,8 +11,9 @@ from typing import Final
 
 from launcher.worker.interfaces import Counters, counters
 
-# A thousand pings and as many echoes of 70 bytes, for a busy agent; more is others' traffic.
-_PINGS_AT_MOST_BYTES_PER_S: Final = 400e3
+# From here on (10 Mbit/s) others' traffic is worth a longer look at what is left. A thousand pings
+# and as many echoes of 56 bytes a second are a tenth of it, and Ray's own talk isn't more.
+_SHARED_BYTES_PER_S: Final = 1.25e6
 _PRESSURE: Final = Path("/proc/pressure/cpu")  # Linux, if its kernel was made with it
 _BYTES_SENT: Final = struct.Struct("=200xQ")  # tcpi_bytes_sent in Linux's tcp_info, since 4.19
 
@@ -59,7 +60,7 @@ class TrafficBook:
         carried = self.account().carried.values()
         took_s = max(1e-3, time.perf_counter() - self._started_s)
         most = max((max(c.sent_bytes, c.received_bytes) for c in carried), default=0)
-        self.is_shared = most > _PINGS_AT_MOST_BYTES_PER_S * took_s
+        self.is_shared = most > _SHARED_BYTES_PER_S * took_s
 
     def enter(self, session: bytes, sent_bytes: int) -> None:
         """A transfer has ended."""

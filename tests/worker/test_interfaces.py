@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from launcher.worker.interfaces import Address, addresses, counters, shared_addresses
+from launcher.worker import traffic
+from launcher.worker.interfaces import Address, Counters, addresses, counters, shared_addresses
+from launcher.worker.traffic import TrafficBook
 
 OWN = Address("10.0.0.1", "10.0.0.0/24", "eth0")
 
@@ -47,3 +49,14 @@ def test_addresses_that_no_other_node_needs_are_left_out(address: Address) -> No
 def test_an_address_on_another_network_is_shared() -> None:
     fast = Address("192.168.7.1", "192.168.7.0/24", "ib0")
     assert shared_addresses("10.0.0.1", (OWN, fast)) == (fast,)
+
+
+def test_what_passes_during_the_pings_says_whether_others_share_an_interface(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passed = iter([0, 500, 0, 50_000_000])
+    monkeypatch.setattr(traffic, "counters", lambda _: Counters(next(passed), 0))
+    for is_shared in (False, True):
+        book = TrafficBook({"eth0", "lo"})
+        book.look_for_others()
+        assert book.is_shared is is_shared
