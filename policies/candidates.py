@@ -1,12 +1,21 @@
 """Which plans there are: how many workers, on nodes with how much room."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from policies.cost_model import whole_cpus
-from policies.schema import DEFAULT_PATH, Limits, Node, PlanOptions, Situation
+from policies.direct import MAX_WORKERS as MAX_DIRECT
+from policies.schema import (
+    DEFAULT_PATH,
+    Limits,
+    Node,
+    PlanOptions,
+    Situation,
+    Strategy,
+    Workload,
+)
 
 # Up to here every n is looked at; beyond, each next n is about a quarter larger, and the
 # neighbours of the best are looked at afterwards.
@@ -34,7 +43,7 @@ class Pool:
         """The most workers that the pool has room for."""
         return sum(self.room)
 
-    def options(self, n_by_node: dict[str, int]) -> PlanOptions:
+    def options(self, n_by_node: Mapping[str, int]) -> PlanOptions:
         """Resources of each worker: what was asked for, else the common minimum."""
         cpus = self.cpus_per_worker
         if cpus is None:
@@ -118,9 +127,30 @@ def ceiling(situation: Situation, found: Iterable[Pool]) -> Ceiling:
     if workload.max_workers is not None:
         why = workload.max_workers_reason or f"the data can feed {workload.max_workers}"
         caps.append(Ceiling(workload.max_workers, why))
+    if limits.strategy == "direct":
+        caps.append(_direct_cap(workload))
     if limits.max_workers is not None and limits.workers is None:
         caps.append(Ceiling(limits.max_workers, f"--max-workers is {limits.max_workers}"))
     return min(caps, key=lambda cap: cap.n_workers)
+
+
+def _direct_cap(workload: Workload) -> Ceiling:
+    if workload.own_loop:
+        return Ceiling(1, "a script's own train_loop_per_worker cannot exchange directly")
+    why = f"direct connects every worker with every other, up to {MAX_DIRECT} of them"
+    return Ceiling(MAX_DIRECT, why)
+
+
+def strategies(situation: Situation, n_workers: int) -> tuple[Strategy, ...]:
+    """The ways to exchange gradients that are open to n workers; one worker exchanges nothing."""
+    asked = situation.limits.strategy
+    if n_workers == 1 or asked == "allreduce":
+        return ("allreduce",)
+    if asked == "direct":
+        return ("direct",)
+    if situation.workload.own_loop or n_workers > MAX_DIRECT:
+        return ("allreduce",)
+    return ("allreduce", "direct")
 
 
 def worker_counts(n_max: int) -> tuple[int, ...]:

@@ -2,15 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from policies.arrays import Floats
+from policies.arrays import Floats, Ints
 from policies.constants import CONSTANTS
-from policies.links import Links, links_between
-from policies.schema import KindSpeed, Node, Plan, Situation, Work, Workload
+from policies.direct import slowest_path_s, sum_of
+from policies.links import Links
+from policies.paths import paths_between
+from policies.schema import Algorithm, KindSpeed, Node, Plan, Situation, Strategy, Work, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class StepParts:
     assumed_links: bool = False
     inferred_links: bool = False
     doubt_s: float = 0.0
+    strategy: Strategy = "allreduce"
+    algorithm: Algorithm | None = None
 
     @property
     def exchange_s(self) -> float:
@@ -55,14 +59,15 @@ def held_cpus(plan: Plan, nodes: Sequence[Node]) -> dict[str, float]:
     """CPUs that each worker of a plan holds, by node id.
 
     Ray gives all workers the common minimum; the rest of a node is held for its workers, so
-    a worker has its whole share unless the plan asks for less than the common minimum.
+    a worker has its whole share unless the plan asks for less than the common minimum. Nobody
+    gets more than the operating system allows.
     """
     n_by_node = Counter(plan.nodes)
-    share_by_node = {n.id: n.cpus / n_by_node[n.id] for n in nodes if n.id in n_by_node}
+    used = [node for node in nodes if node.id in n_by_node]
     asked = plan.options.cpus_per_worker
-    if asked >= whole_cpus(min(share_by_node.values())):
-        return share_by_node
-    return dict.fromkeys(share_by_node, asked)
+    if asked >= whole_cpus(min(node.cpus / n_by_node[node.id] for node in used)):
+        return {node.id: node.usable_cpus / n_by_node[node.id] for node in used}
+    return {node.id: min(asked, node.usable_cpus / n_by_node[node.id]) for node in used}
 
 
 def speed_of(node: Node, workload: Workload) -> tuple[KindSpeed, bool]:
@@ -115,8 +120,7 @@ def ring_parts(
         payload_bytes: gradients of one worker.
     """
     k, n = CONSTANTS, one_way_s.shape[-1]
-    pairs_s = one_way_s + np.roll(one_way_s, -1, axis=-1)
-    path_s = 2.0 * one_way_s.sum(axis=-1) - pairs_s.min(axis=-1)
+    path_s = slowest_path_s(one_way_s)
     agreement_s = k.agreement_rtts * 2.0 * one_way_s.max(axis=-1)
     transfer_s = 2.0 * (n - 1) / n * payload_bytes * s_per_byte.max(axis=-1)
     return k.latency_per_hop * path_s + agreement_s, transfer_s
@@ -135,7 +139,7 @@ def software_s(n_workers: int, payload_bytes: float, cpus: float) -> float:
 def step_parts(
     plan: Plan, nodes: Sequence[Node], links: Links, workload: Workload, global_batch: int
 ) -> StepParts:
-    """A step of `plan` by cause: max over ranks of (c0 + c1·b_i), then the ring all-reduce."""
+    """A step of `plan` by cause: max over ranks of (c0 + c1·b_i), then the exchange."""
     n, n_by_node, cpus_by_node = plan.n_workers, Counter(plan.nodes), held_cpus(plan, nodes)
     rows, gpus = math.ceil(global_batch / n), plan.options.gpus_per_worker
     pace_s, cpu_ratio, assumed = 0.0, 1.0, False
@@ -148,39 +152,71 @@ def step_parts(
         if node_s > pace_s:
             pace_s, cpu_ratio = node_s, 1.0 if gpus > 0 else _cpu_ratio(speed, cpus)
     parts = StepParts(pace_s, 0.0, 0.0, 0.0, n, max(n_by_node.values()), cpu_ratio, assumed)
-    return parts if n == 1 else _with_exchange(parts, plan, links, workload, cpus_by_node)
+    if n == 1:
+        return parts
+    cpus = min(cpus_by_node.values())
+    if plan.strategy == "direct":
+        return _with_direct(parts, plan, links, workload.payload_bytes, cpus)
+    return _with_ring(parts, plan, links, workload.payload_bytes, cpus)
 
 
-def _with_exchange(
-    parts: StepParts,
-    plan: Plan,
-    links: Links,
-    workload: Workload,
-    cpus_by_node: Mapping[str, float],
+def _with_ring(
+    parts: StepParts, plan: Plan, links: Links, payload_bytes: int, cpus: float
 ) -> StepParts:
     src = np.array([links.index[node] for node in plan.nodes])
     dst = np.roll(src, -1)
     one_way_s, s_per_byte = links.one_way_s[src, dst], links.s_per_byte[src, dst]
-    latency_s, transfer_s = ring_parts(one_way_s, s_per_byte, workload.payload_bytes)
+    latency_s, transfer_s = ring_parts(one_way_s, s_per_byte, payload_bytes)
     sure_s, _ = ring_parts(one_way_s * (1.0 - links.doubt[src, dst]), s_per_byte, 0.0)
-    return StepParts(
-        parts.compute_s,
-        float(latency_s),
-        float(transfer_s),
-        software_s(plan.n_workers, workload.payload_bytes, min(cpus_by_node.values())),
-        plan.n_workers,
-        parts.sharing,
-        parts.cpu_ratio,
-        parts.assumed_speed,
-        bool((~(links.known | links.inferred)[src, dst] & (src != dst)).any()),
-        bool((links.inferred[src, dst] & (src != dst)).any()),
-        float(latency_s - sure_s),
+    parts = replace(
+        parts,
+        latency_s=float(latency_s),
+        transfer_s=float(transfer_s),
+        software_s=software_s(plan.n_workers, payload_bytes, cpus),
+        doubt_s=float(latency_s - sure_s),
+    )
+    return _with_basis(parts, links, src, dst)
+
+
+def _with_direct(
+    parts: StepParts, plan: Plan, links: Links, payload_bytes: int, cpus: float
+) -> StepParts:
+    found = sum_of(plan, links, payload_bytes)
+    sure = sum_of(plan, replace(links, one_way_s=links.one_way_s * (1.0 - links.doubt)), 0.0)
+    copies_s = gpu_copies_s(payload_bytes, plan.options.gpus_per_worker)
+    parts = replace(
+        parts,
+        latency_s=found.latency_s.item(),
+        transfer_s=found.transfer_s.item(),
+        software_s=found.software_s(cpus).item() + copies_s,
+        doubt_s=(found.latency_s - sure.latency_s).item(),
+        strategy="direct",
+        algorithm=plan.options.algorithm,
+    )
+    src = np.array([links.index[node] for node in dict.fromkeys(plan.nodes)])
+    if plan.options.algorithm == "ring":
+        return _with_basis(parts, links, src, np.roll(src, -1))
+    return _with_basis(parts, links, src[:, None], src[None, :])
+
+
+def gpu_copies_s(payload_bytes: int, gpus: float) -> float:
+    """Time of a GPU's gradients to the CPU and back, where `direct` adds them."""
+    return 2.0 * payload_bytes / CONSTANTS.gpu_copy_bytes_per_s if gpus > 0 else 0.0
+
+
+def _with_basis(parts: StepParts, links: Links, src: Ints, dst: Ints) -> StepParts:
+    """What the links that are used rest on."""
+    known = links.known | links.inferred
+    return replace(
+        parts,
+        assumed_links=bool((~known[src, dst] & (src != dst)).any()),
+        inferred_links=bool((links.inferred[src, dst] & (src != dst)).any()),
     )
 
 
 def step_time_s(plan: Plan, situation: Situation) -> float:
     """The prior's step time of a plan, in seconds."""
-    links = links_between(situation.nodes, situation.network, plan.options.path)
+    links = paths_between(situation.nodes, situation.network).links_of(plan)
     batch = situation.work.global_batch
     return step_parts(plan, situation.nodes, links, situation.workload, batch).total_s
 

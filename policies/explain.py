@@ -9,7 +9,7 @@ from policies.paths import Paths, paths_between
 from policies.reasons import farthest_rtt_s, parts_of, versus
 from policies.schema import DEFAULT_PATH, Basis, Candidate, Decision, Interval, Situation
 from policies.startup import startup_parts
-from policies.wording import count, dollars, duration, percent, size, workers
+from policies.wording import count, dollars, duration, exchange, percent, size, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,21 @@ class Fact:
 class Explanation:
     """A decision in sentences: why it, why not one fewer, why not one more, on what grounds.
 
-    `not_fewer` is None for one worker.
+    `not_fewer` is None for one worker, `not_otherwise` (the other way to exchange gradients)
+    where there was no other.
     """
 
     why: str
     not_fewer: str | None
     not_more: str
     rests_on: tuple[Fact, ...]
+    not_otherwise: str | None = None
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The sentences that there are, in order."""
-        return tuple(s for s in (self.why, self.not_fewer, self.not_more) if s is not None)
+        every = (self.why, self.not_fewer, self.not_more, self.not_otherwise)
+        return tuple(s for s in every if s is not None)
 
 
 def explain(decision: Decision, situation: Situation) -> Explanation:
@@ -52,6 +55,7 @@ def explain(decision: Decision, situation: Situation) -> Explanation:
         _not_fewer(decision, situation, paths),
         _not_more(decision, situation, paths),
         _facts(decision.candidate, situation, paths),
+        _not_otherwise(decision),
     )
 
 
@@ -65,7 +69,7 @@ def _why(decision: Decision, situation: Situation, paths: Paths) -> str:
     text = f"{workers(chosen.plan.n_workers)}: a step takes {duration(step.mean)} (predicted)"
     if parts.n_workers > 1:
         fraction = parts.exchange_s / parts.total_s
-        text += f", {percent(fraction)} of it for exchanging gradients"
+        text += f", {percent(fraction)} of it for exchanging gradients ({exchange(chosen.plan)})"
     time, cost = chosen.prediction.time_s, chosen.prediction.cost_usd
     text += f"; the whole takes {duration(time.mean)}"
     if cost.mean > 0:
@@ -108,6 +112,18 @@ def _not_more(decision: Decision, situation: Situation, paths: Paths) -> str:
         limit = ceiling(situation, pools(situation.nodes, situation.limits))
         return f"Not {count(n + 1)}: {limit.reason}."
     return f"Not {count(n + 1)}: it would {versus(more, chosen, situation, paths)}."
+
+
+def _not_otherwise(decision: Decision) -> str | None:
+    """What the same number of workers would take with the other way to exchange gradients."""
+    rival, chosen = decision.rival, decision.candidate
+    if rival is None:
+        return None
+    step_s, mine_s = rival.prediction.step_s.mean, chosen.prediction.step_s.mean
+    return (
+        f"Not {exchange(rival.plan)}: a step would take {duration(step_s)} instead of "
+        f"{duration(mine_s)} (predicted), the whole {duration(rival.prediction.time_s.mean)}."
+    )
 
 
 def _facts(chosen: Candidate, situation: Situation, paths: Paths) -> tuple[Fact, ...]:
@@ -157,12 +173,14 @@ def _network(chosen: Candidate, situation: Situation, paths: Paths) -> list[Fact
     local = len(set(chosen.plan.nodes)) == 1
     known = paths.links_of(chosen.plan).known
     assumed = parts.assumed_links or (local and not known.diagonal().any())
-    value = f"{duration(farthest_rtt_s(chosen, paths))} round trip on the longest edge"
+    ring = chosen.plan.strategy == "allreduce" or chosen.plan.options.algorithm == "ring"
+    where = "on the longest edge" if ring else "between the farthest two"
+    value = f"{duration(farthest_rtt_s(chosen, paths))} round trip {where}"
     if chosen.plan.options.path != DEFAULT_PATH:
         value += f", over {chosen.plan.options.path}"
     if parts.inferred_links and not assumed:
         value += " (some links inferred from others)"
-    return [Fact("ring", value, "assumed" if assumed else "measured")]
+    return [Fact("ring" if ring else "links", value, "assumed" if assumed else "measured")]
 
 
 def _price(chosen: Candidate, situation: Situation) -> list[Fact]:

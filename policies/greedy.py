@@ -52,16 +52,22 @@ def tours(site: Site) -> tuple[Tour, ...]:
 
 def placements_along(site: Site, n_workers: int, found: tuple[Tour, ...]) -> tuple[Placed, ...]:
     """Good plans of n workers, none beaten by another in both time and price."""
+    orders = sets_along(site, n_workers, found)
+    placed = [_place(site, x, n_workers) for x in _promising(site, orders, n_workers)]
+    placed.sort(key=lambda p: (p.step_s, p.price_usd_per_h, p.plan.nodes))
+    starts = placed[:MAX_STARTS]
+    return undominated([*placed, *(improved(site, start) for start in starts)])
+
+
+def sets_along(site: Site, n_workers: int, found: tuple[Tour, ...]) -> list[tuple[int, ...]]:
+    """Sets of nodes for n workers that may be good, each in the order of its tour."""
     orders = {
         tuple(members[np.argsort(tour.position[members])].tolist()): None
         for tour in found
         for joining in tour.joining
         for members in _members(site, joining, n_workers)
     }
-    placed = [_place(site, x, n_workers) for x in _promising(site, list(orders), n_workers)]
-    placed.sort(key=lambda p: (p.step_s, p.price_usd_per_h, p.plan.nodes))
-    starts = placed[:MAX_STARTS]
-    return undominated([*placed, *(improved(site, start) for start in starts)])
+    return list(orders)
 
 
 def _promising(

@@ -43,7 +43,8 @@ class Links:
     `inferred` which follow from measured links of both nodes (see `completion`); what is
     neither is assumed. `one_way_s` is what a hop takes on average: half the RTT, and what jitter
     and lost messages add. `doubt`, in [0, 1), is the fraction of it that a disturbed probe may
-    have made up.
+    have made up. `nic_s_per_byte` is the inverse bandwidth of each node's interface, sending
+    and receiving, shape `(2, N)`: that of its widest measured link, whoever was at its end.
     """
 
     index: dict[str, int]
@@ -52,6 +53,7 @@ class Links:
     known: Bools
     inferred: Bools
     doubt: Floats
+    nic_s_per_byte: Floats
 
     def among(self, nodes: Sequence[Node]) -> "Links":
         """The links between some of the nodes, in their order."""
@@ -64,6 +66,7 @@ class Links:
             self.known[cut],
             self.inferred[cut],
             self.doubt[cut],
+            self.nic_s_per_byte[:, at],
         )
 
     def rtt_s(self, src: str, dst: str) -> float:
@@ -91,7 +94,27 @@ def links_between(
         inferred = _fill(columns, vain, one_way_s, s_per_byte)
         known[columns.src, columns.dst] = ~np.isnan(columns.one_way_s + columns.s_per_byte)
         doubt[columns.src, columns.dst] = columns.doubt
-    return Links(index, one_way_s, s_per_byte, known, inferred & ~known, doubt)
+    nic = _nic_s_per_byte(tried, index, s_per_byte)
+    return Links(index, one_way_s, s_per_byte, known, inferred & ~known, doubt, nic)
+
+
+def _nic_s_per_byte(tried: Sequence[Link], index: dict[str, int], s_per_byte: Floats) -> Floats:
+    """Inverse bandwidths of interfaces, sending and receiving, shape `(2, N)`.
+
+    Links to nodes outside of `index` count too, so that it does not matter which nodes are asked
+    for. A node without a measured link has what was assumed of its best.
+    """
+    apart = s_per_byte + np.diag(np.full(len(s_per_byte), np.inf))
+    widest = np.zeros((2, len(index)))
+    for link in tried:
+        if link.src != link.dst and link.bandwidth_bytes_per_s:
+            for side, name in enumerate((link.src, link.dst)):
+                if name in index:
+                    at = (side, index[name])
+                    widest[at] = max(widest[at], link.bandwidth_bytes_per_s)
+    assumed = np.stack([apart.min(axis=1, initial=np.inf), apart.min(axis=0, initial=np.inf)])
+    found: Floats = np.divide(1.0, widest, out=assumed, where=widest > 0)
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def _is_tried(link: Link, path: str) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 
 from policies.paths import Path, Paths
 from policies.schema import DEFAULT_PATH, Node, Plan
-from policies.wording import times
+from policies.wording import count, times
 
 # A network is worth an address from so many times the bandwidth of Ray's own.
 WORTH_IT: Final = 2.0
@@ -19,6 +19,9 @@ def path_notes(plan: Plan, paths: Paths) -> tuple[str, ...]:
     """Sentences on the plan's path, and on faster ones that some nodes lack."""
     notes = []
     path = paths.of(plan)
+    if path is paths.together and path is not paths.default and plan.n_workers > 1:
+        n_networks = f"{count(len(paths.by_name))} networks at once"
+        notes.append(f"Workers talk over {n_networks}: {_gain(plan, path, paths.default)}.")
     if path.name != DEFAULT_PATH and plan.n_workers > 1:
         notes.append(f"Workers talk over {path.name}: {_gain(plan, path, paths.default)}.")
     for other in paths.others:

@@ -5,6 +5,7 @@ the price. Up to eight nodes all subsets and all rings are looked at; `greedy` t
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ from policies.candidates import Pool
 from policies.cost_model import compute_s, ring_parts, software_s, speed_of
 from policies.links import Links
 from policies.schema import Plan, Workload
+from policies.sites import sites_of
 
 EXACT_UP_TO: Final = 8
 MAX_PLANS: Final = 6
@@ -31,6 +33,7 @@ class Site:
 
     `price`, `cpus` and `alike` have shape `(N,)` in the order of `pool.nodes`, as do the rows
     and columns of `links`. `alike[i]` is the first node that computes just like node `i`.
+    `groups` are partitions into near nodes, each of shape `(N,)`.
     """
 
     pool: Pool
@@ -40,6 +43,7 @@ class Site:
     price: Floats
     cpus: Floats
     alike: tuple[int, ...]
+    groups: tuple[Ints, ...]
 
     def node_s(self, i: int, n_workers: int, sharing: int) -> float:
         """Compute time of a step on node `i` when `sharing` of `n_workers` sit there."""
@@ -50,7 +54,8 @@ class Site:
 
     def held(self, i: int, sharing: int) -> float:
         """CPUs that each of `sharing` workers holds on node `i`."""
-        return self.pool.cpus_per_worker or float(self.cpus[i]) / sharing
+        share = float(self.cpus[i]) / sharing
+        return min(self.pool.cpus_per_worker or share, share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +71,25 @@ def site_of(pool: Pool, links: Links, workload: Workload, global_batch: int) -> 
     """The site of a pool, its links cut out of all nodes' links."""
     inner = links.among(pool.nodes)
     price = np.array([node.price_usd_per_h for node in pool.nodes])
-    cpus = np.array([node.cpus for node in pool.nodes])
+    cpus = np.array([node.usable_cpus for node in pool.nodes])
     first: dict[tuple[str, float], int] = {}
     alike = tuple(first.setdefault((n.kind, n.cpus), i) for i, n in enumerate(pool.nodes))
-    return Site(pool, inner, workload, global_batch, price, cpus, alike)
+    groups = sites_of(inner.one_way_s)
+    if max(pool.room) > 1:
+        groups = (*groups, np.arange(len(pool.nodes)))
+    return Site(pool, inner, workload, global_batch, price, cpus, alike, groups)
 
 
 def placements(site: Site, n_workers: int) -> tuple[Placed, ...]:
     """The plans of n workers on at most eight nodes that no other beats in time and in price."""
     found = []
-    for members in _subsets(site.pool, n_workers):
+    for members in subsets(site.pool, n_workers):
         counts = shares(site.pool, members, n_workers)
         found.append(place(site, members, counts, rings(len(members))))
     return undominated(found)
 
 
-def _subsets(pool: Pool, n_workers: int) -> Iterator[tuple[int, ...]]:
+def subsets(pool: Pool, n_workers: int) -> Iterator[tuple[int, ...]]:
     """Sets of nodes with room for n workers, each of them used."""
     n_nodes = len(pool.nodes)
     for size in range(1, min(n_workers, n_nodes) + 1):
@@ -125,7 +133,7 @@ def place(site: Site, members: Sequence[int], counts: Sequence[int], orders: Int
         step_s += ring_s + software_s(n, site.workload.payload_bytes, cpus)
     ranks = [members[j] for j in order for _ in range(counts[j])]
     price = math.fsum(site.price[i] for i in members)
-    return Placed(_plan(site.pool, ranks, dict(pairs)), step_s, price)
+    return Placed(plan_of(site.pool, ranks), step_s, price)
 
 
 def _best_ring(site: Site, members: Ints, counts: Ints, orders: Ints) -> tuple[Ints, float]:
@@ -149,10 +157,10 @@ def ring_s(links: Links, ranks: Ints, payload_bytes: float) -> tuple[Floats, Flo
     )
 
 
-def _plan(pool: Pool, ranks: Sequence[int], counts: dict[int, int]) -> Plan:
-    n_by_node = {pool.nodes[i].id: k for i, k in counts.items()}
+def plan_of(pool: Pool, ranks: Sequence[int]) -> Plan:
+    """An all-reduce of workers on nodes in the order of ranks."""
     nodes = tuple(pool.nodes[i].id for i in ranks)
-    return Plan(len(nodes), nodes, "allreduce", pool.options(n_by_node))
+    return Plan(len(nodes), nodes, "allreduce", pool.options(Counter(nodes)))
 
 
 def undominated(found: Iterable[Placed]) -> tuple[Placed, ...]:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
+
 from policies.bandit import ALIKE
 from policies.candidates import Ceiling
 from policies.cost_model import StepParts, step_parts
@@ -26,19 +28,26 @@ def parts_of(candidate: Candidate, situation: Situation, paths: Paths) -> StepPa
 
 
 def reason_line(
-    rows: Mapping[int, Candidate], n: int, limit: Ceiling, situation: Situation, paths: Paths
+    rows: Mapping[int, Candidate],
+    n: int,
+    limit: Ceiling,
+    situation: Situation,
+    paths: Paths,
+    rival: Candidate | None = None,
 ) -> str:
     """The one line of a decision: what n gains over one worker, and why not one more.
 
-    `rows` holds candidates by their number of workers, `limit` why there are not more.
+    `rows` holds candidates by their number of workers, `limit` why there are not more, `rival`
+    exchanges gradients in the other way.
     """
     chosen, one, above = rows[n], rows.get(1), rows.get(n + 1)
     if situation.limits.workers is not None:
-        return f"{workers(n)}, as asked{_against_one(chosen, one)}."
+        return f"{workers(n)}, as asked{_against_one(chosen, one)}{_against_rival(chosen, rival)}."
     more = _why_not_more(chosen, above, limit, situation, paths)
     if n == 1:
         return f"1 worker: {more}."
-    return f"{workers(n)}{_against_one(chosen, one)}. {more[0].upper()}{more[1:]}."
+    gain = f"{_against_one(chosen, one)}{_against_rival(chosen, rival)}"
+    return f"{workers(n)}{gain}. {more[0].upper()}{more[1:]}."
 
 
 def _against_one(chosen: Candidate, one: Candidate | None) -> str:
@@ -48,6 +57,17 @@ def _against_one(chosen: Candidate, one: Candidate | None) -> str:
     extra_usd = chosen.prediction.cost_usd.mean - one.prediction.cost_usd.mean
     what = f"{share(ratio)} the time of one" if ratio < 2 else f"{ratio:.1f} × the time of one"
     return f": {what}{_money(extra_usd, one.prediction.cost_usd.mean)}"
+
+
+def _against_rival(chosen: Candidate, rival: Candidate | None) -> str:
+    """Why workers talk directly, where that matters; an all-reduce is what everybody expects."""
+    if rival is None or chosen.plan.strategy != "direct":
+        return ""
+    ratio = rival.prediction.time_s.mean / chosen.prediction.time_s.mean
+    if ratio <= 1.0 + SAME_TIME:
+        return ""
+    longer = duration(rival.prediction.time_s.mean - chosen.prediction.time_s.mean)
+    return f", exchanging directly since an all-reduce would take {longer} longer"
 
 
 def _money(extra_usd: float, base_usd: float) -> str:
@@ -140,9 +160,13 @@ def _shared_cores(other: Candidate, situation: Situation) -> str:
 
 
 def farthest_rtt_s(candidate: Candidate, paths: Paths) -> float:
-    """Round-trip time of the longest edge of a plan's ring, in seconds; 0 for one worker."""
-    ring = candidate.plan.nodes
-    if len(ring) == 1:
+    """Longest round trip of a plan in seconds: of its ring's edges, or of all pairs; 0 for one."""
+    plan, links = candidate.plan, paths.links_of(candidate.plan)
+    if plan.n_workers == 1:
         return 0.0
-    links = paths.links_of(candidate.plan)
-    return max(links.rtt_s(a, b) for a, b in zip(ring, ring[1:] + ring[:1], strict=True))
+    ring = plan.nodes
+    if plan.strategy == "allreduce" or plan.options.algorithm == "ring":
+        return max(links.rtt_s(a, b) for a, b in zip(ring, ring[1:] + ring[:1], strict=True))
+    at = np.array([links.index[node] for node in dict.fromkeys(ring)])
+    apart = ~np.eye(len(at), dtype=bool) if len(at) > 1 else np.ones((1, 1), dtype=bool)
+    return 2.0 * float(links.one_way_s[np.ix_(at, at)][apart].max())

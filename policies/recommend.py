@@ -14,7 +14,7 @@ from policies.wording import dollars, duration, percent, workers
 
 __all__ = ["Explanation", "Fact", "NoPlanError", "explain", "recommend"]
 
-POLICY: Final = "bayesian-ring-1"
+POLICY: Final = "bayesian-2"
 MAX_ROWS: Final = 8
 # Below this chance to fit, a run is refused; between this and P_FITS the launcher asks.
 P_REFUSED: Final = 0.1
@@ -64,16 +64,19 @@ def recommend(
         by_n |= found.forecasts([m for m in fresh if 1 <= m <= found.ceiling.n_workers])
     by_n[n] = chosen
     rows = {m: by_n[m].candidate for m in rows_to_show(sorted(by_n), n)}
+    rival = found.rival_of(chosen.plan)
+    other = None if rival is None else rival.candidate
     explored = chosen != best(open_to_choice, situation.limits.objective)
     return Decision(
         at_step=at_step,
-        reason=reason_line(rows, n, found.ceiling, found.situation, found.paths),
+        reason=reason_line(rows, n, found.ceiling, found.situation, found.paths, other),
         policy=POLICY,
         seed=seed,
         history=tuple(dict.fromkeys(e.run for e in experience)),
         chosen=chosen.plan,
         candidates=tuple(rows.values()),
         p_fits=chosen.p_fits,
+        rival=other,
         notes=_notes(chosen, found, explored=explored),
     )
 
@@ -81,7 +84,7 @@ def recommend(
 def _forecasts(found: Survey) -> dict[int, Forecast]:
     """Best plans by n: all of them, or one worker's and those of the n asked for."""
     limit, asked = found.ceiling, found.situation.limits.workers
-    if not found.sites:
+    if not found.grounds:
         raise NoPlanError(
             "No node has free CPUs or GPUs for a worker.",
             "Free some, add nodes, or ask for less with --cpus-per-worker or --gpus-per-worker.",

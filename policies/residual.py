@@ -10,6 +10,7 @@ import numpy as np
 from policies.arrays import Floats
 from policies.cost_model import StepParts, step_parts
 from policies.links import links_between
+from policies.paths import paths_between
 from policies.robust import Correction, Posterior, before_any_row, robust_fit
 from policies.schema import Experience, Situation
 from policies.startup import LearnedStartup, learn_startup
@@ -30,6 +31,9 @@ LATENCY: Final = 0.12
 TRANSFER: Final = 0.12
 SOFTWARE: Final = 0.20
 RING_LENGTH: Final = 0.08
+# The same of `direct`, whose constants are assumed.
+DIRECT_EXCHANGE: Final = 0.30
+DIRECT_SOFTWARE: Final = 0.40
 ASSUMED_LINKS: Final = 0.7
 INFERRED_LINKS: Final = 0.15
 DOUBTED_LINKS: Final = 0.7
@@ -48,10 +52,11 @@ FEW_STEPS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Plans of one script that are alike: the same n, and times alike to half an octave."""
+    """Plans of one script that are alike: n, way to exchange, times alike to half an octave."""
 
     script: str
     n_workers: int
+    exchange: str
     half_octaves: tuple[int, ...]
 
 
@@ -83,38 +88,48 @@ class Residual:
 
 
 def features(parts: StepParts, *, own: bool) -> Floats:
-    """Features of log(observed / prior) that all plans share, shape `(11,)`.
+    """Features of log(observed / prior) that all plans share, shape `(17,)`.
 
     To first order, log(observed / prior) = Σ fraction of the step · log error of that part.
     So each feature is a part's fraction of the prior step (a number without a unit), times a
     dimensionless group (n, CPUs measured / held, workers per node), times how far that part
-    of the prior may be off.
+    of the prior may be off. Each strategy has features of its exchange for itself, so that runs of
+    one say nothing of the other's.
     """
     total_s = max(parts.total_s, 1e-12)
-    compute, exchange = parts.compute_s / total_s, parts.exchange_s / total_s
-    n, log_ratio = parts.n_workers, math.log(parts.cpu_ratio)
-    return np.array(
-        [
-            COMPUTE * compute,
-            OWN_COMPUTE * compute * own,
-            CPU_SCALING * compute * log_ratio,
-            SHARING * compute * (1.0 - 1.0 / parts.sharing),
-            SMALLER_BATCH * compute * (1.0 - 1.0 / n),
-            EXCHANGE * exchange,
-            OWN_EXCHANGE * exchange * own,
-            LATENCY * parts.latency_s / total_s,
-            TRANSFER * parts.transfer_s / total_s,
-            SOFTWARE * parts.software_s / total_s,
-            RING_LENGTH * exchange * math.log2(n),
-        ]
-    )
+    compute, log_ratio = parts.compute_s / total_s, math.log(parts.cpu_ratio)
+    computing = [
+        COMPUTE * compute,
+        OWN_COMPUTE * compute * own,
+        CPU_SCALING * compute * log_ratio,
+        SHARING * compute * (1.0 - 1.0 / parts.sharing),
+        SMALLER_BATCH * compute * (1.0 - 1.0 / parts.n_workers),
+    ]
+    exchanging = _exchange_features(parts, own=own)
+    nothing = [0.0] * len(exchanging)
+    if parts.strategy == "direct":
+        return np.array([*computing, *nothing, *exchanging])
+    return np.array([*computing, *exchanging, *nothing])
+
+
+def _exchange_features(parts: StepParts, *, own: bool) -> list[float]:
+    total_s = max(parts.total_s, 1e-12)
+    exchange, direct = parts.exchange_s / total_s, parts.strategy == "direct"
+    return [
+        (DIRECT_EXCHANGE if direct else EXCHANGE) * exchange,
+        OWN_EXCHANGE * exchange * own,
+        LATENCY * parts.latency_s / total_s,
+        TRANSFER * parts.transfer_s / total_s,
+        (DIRECT_SOFTWARE if direct else SOFTWARE) * parts.software_s / total_s,
+        RING_LENGTH * exchange * math.log2(parts.n_workers),
+    ]
 
 
 def setting_of(script: str, parts: StepParts) -> Setting:
     """The setting of a step with these parts."""
     times_s = (parts.compute_s, parts.latency_s, parts.transfer_s)
     half_octaves = tuple(round(2.0 * math.log2(max(t, 1e-6))) for t in times_s)
-    return Setting(script, parts.n_workers, half_octaves)
+    return Setting(script, parts.n_workers, parts.algorithm or parts.strategy, half_octaves)
 
 
 def _plan_std(parts: StepParts) -> float:
@@ -201,5 +216,8 @@ def _parts(e: Experience) -> StepParts:
 def _parts_among(e: Experience, names: frozenset[str], path: str) -> StepParts:
     """The prior's step, its links seen from these nodes alone."""
     nodes = tuple(node for node in e.nodes if node.id in names)
-    links = links_between(nodes, e.network, path)
+    if e.plan.strategy == "direct":
+        links = paths_between(nodes, e.network).links_of(e.plan)
+    else:
+        links = links_between(nodes, e.network, path)
     return step_parts(e.plan, nodes, links, e.workload, e.global_batch)

@@ -30,7 +30,8 @@ class Node:
     """A machine in the Ray cluster.
 
     `kind` groups machines that compute alike (instance type, or CPUs and GPUs); `cpus` and
-    `gpus` are what is free for training.
+    `gpus` are what is free for training. `allowed_cpus` is what the operating system lets a
+    process use, where that is less (a container's quota).
     """
 
     id: str
@@ -41,6 +42,12 @@ class Node:
     price_usd_per_h: float
     price_source: PriceSource
     kind: str
+    allowed_cpus: float | None = None
+
+    @property
+    def usable_cpus(self) -> float:
+        """The CPUs that training really gets."""
+        return self.cpus if self.allowed_cpus is None else min(self.cpus, self.allowed_cpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +146,8 @@ class Workload:
     model, tracing). `max_workers` is what the data can feed, with `max_workers_reason`.
     `rounding` names why the curve is only statistically the same ("dropout", …), if it is.
     `startup_s` is the time from asking for a process on a node until the script's first line
-    there (Python, TensorFlow's import), where it was measured.
+    there (Python, TensorFlow's import), where it was measured. `own_loop` says that the script
+    brings its own `train_loop_per_worker`, which only TensorFlow's all-reduce can serve.
     """
 
     fingerprint: str
@@ -155,6 +163,7 @@ class Workload:
     max_workers_reason: str | None = None
     rounding: tuple[str, ...] = ()
     startup_s: float | None = None
+    own_loop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +269,8 @@ class Experience:
 class Decision:
     """Candidates, the chosen plan, and the reason in one line.
 
-    `p_fits` is the probability that the chosen plan keeps budget and deadline.
+    `p_fits` is the probability that the chosen plan keeps budget and deadline. `rival` is the
+    best plan of as many workers that exchanges gradients in the other way, if there is one.
     """
 
     at_step: int
@@ -272,6 +282,7 @@ class Decision:
     candidates: tuple[Candidate, ...]
     p_fits: float
     notes: tuple[str, ...] = field(default=())
+    rival: Candidate | None = None
 
     @property
     def candidate(self) -> Candidate:

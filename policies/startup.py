@@ -33,7 +33,8 @@ class StartupParts:
 
     `train_s` is Ray Train's controller and worker group, `process_s` a worker's process up to
     the script's first line (measured by the profiler where `measured`), `setup_s` from there to
-    the first step, `group_s` what more than one worker add.
+    the first step, `group_s` what more than one worker add; with `direct` another part than with
+    TensorFlow's collectives.
     """
 
     train_s: float
@@ -42,6 +43,7 @@ class StartupParts:
     group_s: float = 0.0
     n_workers: int = 1
     measured: bool = False
+    direct: bool = False
 
     @property
     def total_s(self) -> float:
@@ -63,9 +65,11 @@ def startup_parts(plan: Plan, nodes: Sequence[Node], workload: Workload) -> Star
     else:
         process_s = workload.startup_s * max(1.0, _profiled_cpus(workload) / cpus)
     pace = max(1.0, process_s / k.process_s)
-    group_s = (k.collective_s + k.worker_s * (n - 1)) * pace if n > 1 else 0.0
+    direct = plan.strategy == "direct"
+    joining_s = k.mesh_s if direct else k.collective_s
+    group_s = (joining_s + k.worker_s * (n - 1)) * pace if n > 1 else 0.0
     measured = workload.startup_s is not None
-    return StartupParts(k.train_s * pace, process_s, workload.setup_s, group_s, n, measured)
+    return StartupParts(k.train_s * pace, process_s, workload.setup_s, group_s, n, measured, direct)
 
 
 def _profiled_cpus(workload: Workload) -> float:
@@ -86,7 +90,7 @@ class LearnedStartup:
 
 
 def startup_features(parts: StartupParts) -> Floats:
-    """Features of log(observed / prior), shape `(5,)`.
+    """Features of log(observed / prior), shape `(6,)`.
 
     As for steps: each part's fraction of the whole, times how far that part may be off.
     """
@@ -96,7 +100,8 @@ def startup_features(parts: StartupParts) -> Floats:
         TRAIN * parts.train_s,
         process * parts.process_s,
         SETUP * parts.setup_s,
-        GROUP * parts.group_s,
+        0.0 if parts.direct else GROUP * parts.group_s,
+        GROUP * parts.group_s if parts.direct else 0.0,
         further_s,
     ]
     return np.array(off_s) / max(parts.total_s, 1e-9)

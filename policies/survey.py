@@ -1,44 +1,90 @@
 """The best plan of every number of workers, found once per decision."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from policies.bandit import ALIKE, best, loss
-from policies.candidates import Ceiling, Pool, ceiling, pools, worker_counts
+from policies.candidates import Ceiling, Pool, ceiling, pools, strategies, worker_counts
+from policies.direct_placement import direct_placements
 from policies.forecast import Forecast, forecast
-from policies.greedy import Tour, placements_along, tours
+from policies.greedy import Tour, placements_along, sets_along, tours
 from policies.paths import Path, Paths, paths_between
-from policies.placement import EXACT_UP_TO, Placed, Site, placements, site_of
+from policies.placement import EXACT_UP_TO, Placed, Site, placements, site_of, subsets
 from policies.residual import Residual, learn
-from policies.schema import DEFAULT_PATH, Experience, Plan, Situation
+from policies.schema import DEFAULT_PATH, Experience, Plan, Situation, Strategy
 
 # Rounds of looking beside the best n where not every n was looked at.
 REFINE_ROUNDS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
+class Ground:
+    """A pool of nodes on one network, with tours through it where there are many.
+
+    `direct` is the same pool with all networks at once; None beyond Ray's own network, which
+    direct plans begin with.
+    """
+
+    site: Site
+    tours: tuple[Tour, ...]
+    direct: Site | None
+
+    def ringed(self, n_workers: int) -> tuple[Placed, ...]:
+        """Good plans of n workers in a ring."""
+        if self.tours:
+            return placements_along(self.site, n_workers, self.tours)
+        return placements(self.site, n_workers)
+
+    def sets(self, n_workers: int) -> Iterable[Sequence[int]]:
+        """Sets of nodes for n workers: all of few nodes, good ones of many."""
+        if self.tours:
+            return sets_along(self.site, n_workers, self.tours)
+        return subsets(self.site.pool, n_workers)
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """What all candidates of one decision share; nodes are in the order of their ids.
 
-    `sites` are pools of nodes on a path, those on Ray's own network first.
+    `grounds` are pools of nodes on a path, those on Ray's own network first.
     """
 
     situation: Situation
     paths: Paths
     residual: Residual
-    sites: tuple[tuple[Site, tuple[Tour, ...]], ...]
+    grounds: tuple[Ground, ...]
     ceiling: Ceiling
 
-    def best_of(self, n_workers: int) -> Forecast | None:
-        """The best plan of n workers by the objective, or None without room for n."""
+    def best_of(self, n_workers: int, among: Sequence[Strategy] | None = None) -> Forecast | None:
+        """The best plan of n workers by the objective, or None where there is none.
+
+        Args:
+            n_workers: their number.
+            among: ways to exchange gradients; None takes all that are open to n workers.
+        """
+        ways = strategies(self.situation, n_workers) if among is None else among
         plans = [
             placed.plan
-            for site, found in self.sites
-            if n_workers <= site.pool.n_max
-            for placed in _placements(site, found, n_workers)
+            for ground in self.grounds
+            if n_workers <= ground.site.pool.n_max
+            for placed in self._placements(ground, n_workers, ways)
         ]
         return self._best([self._forecast(plan) for plan in plans]) if plans else None
+
+    def rival_of(self, plan: Plan) -> Forecast | None:
+        """The best plan of as many workers that exchanges gradients in the other way."""
+        others = [x for x in strategies(self.situation, plan.n_workers) if x != plan.strategy]
+        return self.best_of(plan.n_workers, others) if others else None
+
+    def _placements(self, ground: Ground, n_workers: int, ways: Sequence[Strategy]) -> list[Placed]:
+        """Good plans of each way."""
+        ringed = ground.ringed(n_workers)
+        found = list(ringed) if "allreduce" in ways else []
+        if "direct" in ways and ground.direct is not None:
+            sets, asked = ground.sets(n_workers), self.situation.limits.strategy == "direct"
+            found += direct_placements(ground.direct, n_workers, sets, ringed, beside_nccl=asked)
+        return found
 
     def _forecast(self, plan: Plan) -> Forecast:
         return forecast(plan, self.situation, self.paths.links_of(plan), self.residual)
@@ -87,15 +133,17 @@ def survey(situation: Situation, experience: Sequence[Experience]) -> Survey:
     found = [(pool, paths.default) for pool in usual]
     for path in paths.others:
         found += [(pool.on_path(path.name, path.nodes), path) for pool in usual]
-    sites = tuple(_site(pool, path, ordered) for pool, path in found if pool.nodes)
+    grounds = tuple(_ground(pool, path, ordered, paths) for pool, path in found if pool.nodes)
     residual = learn(ordered, experience)
-    return Survey(ordered, paths, residual, sites, ceiling(ordered, usual))
+    return Survey(ordered, paths, residual, grounds, ceiling(ordered, usual))
 
 
-def _site(pool: Pool, path: Path, situation: Situation) -> tuple[Site, tuple[Tour, ...]]:
-    site = site_of(pool, path.links, situation.workload, situation.work.global_batch)
-    return site, tours(site) if len(pool.nodes) > EXACT_UP_TO else ()
-
-
-def _placements(site: Site, found: tuple[Tour, ...], n_workers: int) -> tuple[Placed, ...]:
-    return placements_along(site, n_workers, found) if found else placements(site, n_workers)
+def _ground(pool: Pool, path: Path, situation: Situation, paths: Paths) -> Ground:
+    load, batch = situation.workload, situation.work.global_batch
+    site = site_of(pool, path.links, load, batch)
+    along = tours(site) if len(pool.nodes) > EXACT_UP_TO else ()
+    if path.name != DEFAULT_PATH:
+        return Ground(site, along, None)
+    alone = paths.together is paths.default
+    direct = site if alone else site_of(pool, paths.together.links, load, batch)
+    return Ground(site, along, direct)

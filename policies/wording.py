@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from policies.schema import Plan
+
 _WORDS: Final = (
     "no", "one", "two", "three", "four", "five", "six",
     "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -42,6 +44,15 @@ def share(ratio: float) -> str:
         if abs(ratio / value - 1.0) <= CLOSE:
             return words if words == "half" else f"{words} of"
     return f"{100 * ratio:.0f} % of"
+
+
+def exchange(plan: Plan) -> str:
+    """How a plan exchanges gradients: "allreduce", "direct, two-shot"; a dash for one worker."""
+    if plan.n_workers == 1:
+        return "–"
+    if plan.options.algorithm is None:
+        return plan.strategy
+    return f"{plan.strategy}, {plan.options.algorithm.replace('_', '-')}"
 
 
 def times(ratio: float) -> str:

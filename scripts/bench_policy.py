@@ -62,8 +62,10 @@ CASES = cases()
 
 
 def situation(case: Case) -> Situation:
+    """All cases were measured with TensorFlow's all-reduce."""
     work, load = Work(15_000, 10, case.batch), lab_workload(case.model)
-    return Situation(lab_nodes(), lab_network(case.rtt_s), load, work, Limits())
+    limits = Limits(strategy="allreduce")
+    return Situation(lab_nodes(), lab_network(case.rtt_s), load, work, limits)
 
 
 def recommended(case: Case) -> int:

@@ -78,9 +78,9 @@ CNN = workload(c0_s=0.011, c1_s=0.000969, cpus=0.45, payload=490_000, kinds=("la
 MLP = workload(c0_s=0.0336, c1_s=0.00023, cpus=0.45, payload=14_700_000, kinds=("lab",), batch=128)
 
 
-def lab(load=CNN, batch=128, rtt_s=0.0005, **limits) -> Situation:
+def lab(load=CNN, batch=128, rtt_s=0.0005, strategy="allreduce", **limits) -> Situation:
     work = Work(steps=15_000, epochs=10, global_batch=batch)
-    return situation(LAB, network("abcd", rtt_s), work, Limits(**limits), load)
+    return situation(LAB, network("abcd", rtt_s), work, Limits(strategy=strategy, **limits), load)
 
 
 def plan_on(names, cpus=4.0) -> Plan:

@@ -16,8 +16,9 @@ CELLS = exchange_cells()
 
 
 def situation_of(model, batch, rtt_s) -> Situation:
-    work = Work(steps=15_000, epochs=10, global_batch=batch)
-    return Situation(lab_nodes(), lab_network(rtt_s), lab_workload(model), work, Limits())
+    """All cells were measured with TensorFlow's all-reduce."""
+    work, limits = Work(steps=15_000, epochs=10, global_batch=batch), Limits(strategy="allreduce")
+    return Situation(lab_nodes(), lab_network(rtt_s), lab_workload(model), work, limits)
 
 
 def situation_of_cell(cell) -> Situation:

@@ -24,8 +24,9 @@ def two_networks(names_on_fast="abcd", slow=1.25e7, fast=1.25e8, rtt_s=0.0005):
     return replace(usual, links=links, interfaces=addresses)
 
 
-def decide(net, load=HEAVY, **limits):
-    return recommend(situation(NODES, net, load=load, limits=Limits(**limits)), (), 0)
+def decide(net, load=HEAVY, strategy="allreduce", **limits):
+    asked = Limits(strategy=strategy, **limits)
+    return recommend(situation(NODES, net, load=load, limits=asked), (), 0)
 
 
 def on(plan: Plan, path: str) -> Plan:
@@ -106,7 +107,8 @@ def test_experience_counts_on_the_path_that_it_was_made_on():
 
 
 def test_an_explanation_names_the_path_and_survives_its_loss():
-    case = situation(NODES, two_networks(), load=HEAVY)
+    asked = Limits(strategy="allreduce")
+    case = situation(NODES, two_networks(), load=HEAVY, limits=asked)
     decision = recommend(case, (), 0)
     ring = next(f for f in explain(decision, case).rests_on if f.name == "ring")
     assert ring.value.endswith(f"over {FAST}")
