@@ -20,7 +20,7 @@ from launcher.layout import (
 from launcher.record import RunRecord, parse_timestamp, shown_status
 from launcher.runs import Runs
 from policies.schema import Candidate, Decision
-from policies.wording import dollars, percent
+from policies.wording import dollars, exchange_name, percent
 
 FITS = 0.9  # DESIGN: a plan fits when it keeps the limit with this probability
 NO_RESULT = {"learning_rate", "lr"}  # Keras logs them beside the metrics
@@ -139,7 +139,7 @@ def _cells(
     return [
         f"{plan.n_workers:,}",
         ring_text(plan.nodes, letters),
-        *([plan.strategy if plan.n_workers > 1 else "–"] if exchange else []),
+        *([exchange_name(plan)] if exchange else []),
         f.time_interval(prediction.step_s),
         f.time_interval(prediction.time_s),
         f.money_interval(money) if bounds else dollars(money.mean),

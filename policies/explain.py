@@ -9,7 +9,7 @@ from policies.paths import Paths, paths_between
 from policies.reasons import farthest_rtt_s, parts_of, versus
 from policies.schema import DEFAULT_PATH, Basis, Candidate, Decision, Interval, Situation
 from policies.startup import startup_parts
-from policies.wording import count, dollars, duration, exchange, percent, size, workers
+from policies.wording import count, dollars, duration, exchange_name, percent, size, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ def _why(decision: Decision, situation: Situation, paths: Paths) -> str:
     text = f"{workers(chosen.plan.n_workers)}: a step takes {duration(step.mean)} (predicted)"
     if parts.n_workers > 1:
         fraction = parts.exchange_s / parts.total_s
-        text += f", {percent(fraction)} of it for exchanging gradients ({exchange(chosen.plan)})"
+        text += (
+            f", {percent(fraction)} of it for exchanging gradients ({exchange_name(chosen.plan)})"
+        )
     time, cost = chosen.prediction.time_s, chosen.prediction.cost_usd
     text += f"; the whole takes {duration(time.mean)}"
     if cost.mean > 0:
@@ -121,7 +123,7 @@ def _not_otherwise(decision: Decision) -> str | None:
         return None
     step_s, mine_s = rival.prediction.step_s.mean, chosen.prediction.step_s.mean
     return (
-        f"Not {exchange(rival.plan)}: a step would take {duration(step_s)} instead of "
+        f"Not {exchange_name(rival.plan)}: a step would take {duration(step_s)} instead of "
         f"{duration(mine_s)} (predicted), the whole {duration(rival.prediction.time_s.mean)}."
     )
 

@@ -46,7 +46,7 @@ def share(ratio: float) -> str:
     return f"{100 * ratio:.0f} % of"
 
 
-def exchange(plan: Plan) -> str:
+def exchange_name(plan: Plan) -> str:
     """How a plan exchanges gradients: "allreduce", "direct, two-shot"; a dash for one worker."""
     if plan.n_workers == 1:
         return "–"
