@@ -13,7 +13,7 @@ from typing import Any
 
 from launcher.cluster import Cluster
 from launcher.connectivity import OPEN_PORTS, peers
-from launcher.diagnosis import Findings, diagnose
+from launcher.diagnosis import Findings, allowed_cpus, diagnose
 from launcher.errors import ClusterError
 from launcher.problem import Problem
 from launcher.script_needs import ScriptNeeds
@@ -46,14 +46,16 @@ class Checkup:
         reasons_by_node: of the nodes that are not fit, why, by node id.
         warnings: what else should be known, one line each.
         driver: id of the driver's own node.
+        allowed_cpus_by_node: where the operating system allows less than Ray counts.
     """
 
     reasons_by_node: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     driver: str = ""
+    allowed_cpus_by_node: Mapping[str, float] = field(default_factory=dict)
 
     def fit_part(self, cluster: Cluster) -> Cluster:
-        """The cluster without the nodes that cannot train.
+        """The cluster without the nodes that cannot train; the others as slow as they are.
 
         Raises:
             ClusterError: the driver's own node or all nodes are not fit.
@@ -73,7 +75,14 @@ class Checkup:
                 f"{'; '.join(self.reasons_by_node[self.driver])}. See: launch doctor SCRIPT"
             )
         kept = tuple(node for node in cluster.nodes if node.id not in self.reasons_by_node)
-        return replace(cluster, nodes=kept)
+        return replace(cluster, nodes=tuple(self._as_allowed(node) for node in kept))
+
+    def _as_allowed(self, node: Node) -> Node:
+        """Nodes with another quota compute at another speed: they are a kind of their own."""
+        allowed = self.allowed_cpus_by_node.get(node.id)
+        if allowed is None or node.allowed_cpus is not None:
+            return node
+        return replace(node, allowed_cpus=allowed, kind=f"{node.kind}, {allowed:.3g} allowed")
 
     def lines(self, nodes: Sequence[Node]) -> tuple[str, ...]:
         """One line per node that is left out, and the warnings."""
@@ -83,6 +92,14 @@ class Checkup:
             if node.id in self.reasons_by_node
         )
         return (*left_out, *self.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A set of nodes that was found fit, `at_s` seconds since the epoch."""
+
+    at_s: float
+    allowed_cpus_by_node: dict[str, float]
 
 
 def checkup(
@@ -109,14 +126,16 @@ def checkup(
         return Checkup()
     now_s = time.time() if now_s is None else now_s
     key = _key(cluster.nodes, needs)
-    if cache is not None and now_s - _remembered(cache).get(key, 0.0) < REMEMBERED_S:
+    known = _remembered(cache).get(key) if cache is not None else None
+    if known is not None and now_s - known.at_s < REMEMBERED_S:
         log.info("these %d nodes were found fit a while ago", len(cluster.nodes))
-        return Checkup()
+        return Checkup(allowed_cpus_by_node=known.allowed_cpus_by_node)
     found = examine(cluster.nodes, needs, deadline_s=deadline_s)
     problems = diagnose(found, needs)
+    concluded = conclude(found, problems)
     if cache is not None and not any(each.level in ("warn", "fail") for each in problems):
-        _remember(cache, key, now_s)
-    return conclude(found, problems)
+        _remember(cache, key, Fit(now_s, dict(concluded.allowed_cpus_by_node)))
+    return concluded
 
 
 def conclude(found: Findings, problems: Sequence[Problem]) -> Checkup:
@@ -131,7 +150,7 @@ def conclude(found: Findings, problems: Sequence[Problem]) -> Checkup:
             reasons[problem.node] = (*reasons.get(problem.node, ()), problem.text)
     warned = [each for each in problems if each.level == "warn" and each.node not in reasons]
     warnings = grouped(warned, {node.id: node.ip for node in found.nodes})
-    return Checkup(reasons, warnings, found.driver)
+    return Checkup(reasons, warnings, found.driver, allowed_cpus(found))
 
 
 def grouped(problems: Sequence[Problem], ip_by_node: Mapping[str, str]) -> tuple[str, ...]:
@@ -278,17 +297,20 @@ def _key(nodes: Sequence[Node], needs: ScriptNeeds) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _remembered(cache: Path) -> dict[str, float]:
+def _remembered(cache: Path) -> "dict[str, Fit]":
     try:
         known = json.loads(cache.read_text(encoding="utf-8"))
-        return {str(key): float(at_s) for key, at_s in known.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        return {
+            str(key): Fit(float(fit["at_s"]), dict(fit["allowed_cpus_by_node"]))
+            for key, fit in known.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
         return {}
 
 
-def _remember(cache: Path, key: str, now_s: float) -> None:
-    known = sorted(_remembered(cache).items(), key=lambda item: item[1])
-    newest = dict([*known, (key, now_s)][-_MAX_REMEMBERED:])
+def _remember(cache: Path, key: str, fit: "Fit") -> None:
+    known = sorted(_remembered(cache).items(), key=lambda item: item[1].at_s)
+    newest = {k: asdict(v) for k, v in [*known, (key, fit)][-_MAX_REMEMBERED:]}
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         beside = cache.with_name(cache.name + ".new")

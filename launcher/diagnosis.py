@@ -133,9 +133,28 @@ def _room(node: str, facts: NodeFacts) -> Iterator[Problem]:
         yield Problem(node, "memory", "warn", text)
 
 
+def allowed_cpus(found: Findings) -> dict[str, float]:
+    """What the operating system allows on nodes where that is less than Ray counts."""
+    allowed_by_node = {
+        node.id: found.facts_by_node[node.id].allowed_cpus
+        for node in found.nodes
+        if node.id in found.facts_by_node
+    }
+    return {
+        node.id: allowed
+        for node in found.nodes
+        if (allowed := allowed_by_node.get(node.id)) is not None and is_less(allowed, node.cpus)
+    }
+
+
+def is_less(allowed: float, cpus: float) -> bool:
+    """Whether a limit of CPUs is worth telling from what Ray counts."""
+    return allowed < 0.95 * cpus
+
+
 def _quota(node: str, facts: NodeFacts, cpus: float) -> Iterator[Problem]:
     allowed = facts.allowed_cpus
-    if allowed is not None and allowed < 0.95 * cpus:
+    if allowed is not None and is_less(allowed, cpus):
         text = (
             f"may use {allowed:.3g} CPUs, and Ray counts {cpus:g}: plans go by the speed that is "
             "measured; for Ray's books, start it with --num-cpus"

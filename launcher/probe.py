@@ -46,7 +46,7 @@ def probe(
 
     Args:
         cluster: a connected cluster.
-        deadline_s: for all of it, in seconds.
+        deadline_s: for measuring, in seconds; the agents' start comes on top.
         max_bytes: that all transfers together may carry; None: `MAX_BYTES_PER_NODE` each.
         progress: is told in a few words what is going on.
         cache: a file that remembers maps for ten minutes; None: always measure.
@@ -64,8 +64,8 @@ def probe(
     progress(f"starting {len(nodes)} probe agents")
     agents = RayAgents(nodes)
     try:
-        endpoints = agents.started(deadline_s / 2)
-        until_s = started_s + deadline_s
+        endpoints = agents.started()
+        until_s = time.monotonic() + deadline_s
         network = survey(nodes, agents, endpoints, until_s, budget, progress)
     finally:
         agents.stop()
@@ -120,9 +120,10 @@ def survey(
 
 def _absent(nodes: Sequence[Node], endpoints: Mapping[str, object]) -> list[str]:
     """Nodes whose agent did not come up in time."""
+    ip_by_node = {node.id: node.ip for node in nodes}
     absent = [node.id for node in nodes if node.id not in endpoints]
     for node in absent:
-        log.warning("node %s is silent: its probe agent did not start", node)
+        log.warning("%s is silent: its probe agent did not start", ip_by_node[node])
     return absent
 
 

@@ -10,7 +10,8 @@ from launcher.worker.agent import TOKEN_BYTES, ProbeAgent
 from launcher.worker.greeting import Endpoint
 from policies.schema import Node
 
-_START_GRACE_S: Final = 4.0  # an agent starts in 0.2 to 3 s, on a busy or distant node later
+_START_S: Final = 30.0  # an agent starts in 0.2 to 3 s, with a fifth of a core in 10 to 20 s
+_START_GRACE_S: Final = 4.0
 _ANSWER_S: Final = 2.0  # to fetch an answer that is there
 
 
@@ -30,10 +31,11 @@ class RayAgents:
             start = remote.options(scheduling_strategy=here).remote
             self._actor_by_node[node.id] = start(node.ip, token, everywhere=len(nodes) > 1)
 
-    def started(self, at_most_s: float) -> dict[str, tuple[Endpoint, ...]]:
+    def started(self, at_most_s: float = _START_S) -> dict[str, tuple[Endpoint, ...]]:
         """Where those agents answer that come up in time.
 
-        Waits for half of them, then for the rest: some seconds, and twice as long again.
+        Waits for half of them, then for the rest: some seconds, and twice as long again. So a
+        few silent nodes cost little, and slow ones are not taken for silent.
         """
         import ray
 

@@ -97,6 +97,11 @@ class ProbeSession:
         self._ask_for_traffic()
         return self.findings
 
+    def _ip(self, node: str, path: str = DEFAULT_PATH) -> str:
+        """A node's address, for people."""
+        endpoint = self.endpoints_by_path[path].get(node)
+        return endpoint.ip if endpoint else node
+
     def _left_s(self) -> float:
         return max(0.0, self.deadline_s - time.monotonic())
 
@@ -138,7 +143,7 @@ class ProbeSession:
             try:
                 answer = self.agents.answer(ticket)
             except AgentLostError as error:
-                log.warning("the probe agent of %s failed: %s", call.node, error)
+                log.warning("the probe agent of %s failed: %s", self._ip(call.node), error)
                 self._lose(call)
                 continue
             if call.kind == "life":
@@ -207,7 +212,8 @@ class ProbeSession:
 
         On a further network a failure says nothing about the nodes.
         """
-        log.warning("path %s to %s over %s: %s", route.src, route.dst, route.path, why)
+        ends = self._ip(route.src, route.path), self._ip(route.dst, route.path)
+        log.warning("the path from %s to %s: %s", *ends, why)
         if route.path == DEFAULT_PATH:
             for node in route.nodes - self._suspects - self.findings.silent:
                 self._suspects.add(node)
@@ -236,7 +242,7 @@ class ProbeSession:
             for route in call.routes[:1]:
                 self._doubt(route, "no answer")
             return
-        log.warning("node %s is silent: its probe agent stopped answering", call.node)
+        log.warning("%s is silent: its probe agent stopped answering", self._ip(call.node))
         self._suspects.discard(call.node)
         self.findings.silent.add(call.node)
         self._queue.drop(call.node)
@@ -262,4 +268,4 @@ class ProbeSession:
                 try:
                     self.findings.traffic[node] = self.agents.answer(ticket)
                 except AgentLostError as error:
-                    log.warning("the probe agent of %s failed: %s", node, error)
+                    log.warning("the probe agent of %s failed: %s", self._ip(node), error)

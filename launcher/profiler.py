@@ -175,7 +175,8 @@ def workload_of(
 
 def _speed(measurement: Measurement, holding: Holding) -> KindSpeed:
     c0_s, c1_s = step_line(measurement.batch_rows, measurement.step_s)
-    return KindSpeed(holding.node.kind, c0_s, c1_s, holding.cpus, holding.gpus)
+    cpus = min(holding.cpus, holding.node.usable_cpus)
+    return KindSpeed(holding.node.kind, c0_s, c1_s, cpus, holding.gpus)
 
 
 def step_line(rows: Sequence[int], step_s: Sequence[float]) -> tuple[float, float]:

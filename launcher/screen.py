@@ -38,6 +38,7 @@ class TerminalScreen:
         self._letters: Mapping[str, str] = {}
         self._nodes: Sequence[Node] = ()
         self._measured: Measured | None = None
+        self._began = datetime.now(UTC)  # an earlier network map tells its age
 
     def stage(self, text: str) -> None:
         """Say what is going on."""
@@ -106,7 +107,7 @@ class TerminalScreen:
         width = self._console.width
         if len(self._nodes) > 1:
             self._print(legend_text(self._letters, self._nodes, width))
-        self._print(network_text(measured.network, self._letters, width, datetime.now(UTC)))
+        self._print(network_text(measured.network, self._letters, width, self._began))
         basis = "measured earlier" if measured.profile_remembered else "measured"
         self._print(script_text(measured.workload, versions(), width, basis))
 

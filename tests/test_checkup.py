@@ -1,35 +1,26 @@
 """Which nodes a checkup leaves out, and what is said of them."""
 
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.checkup import Checkup, checkup, conclude, grouped
+from launcher.checkup import Checkup, Fit, _key, _remember, checkup, conclude, grouped
 from launcher.cluster import Cluster
 from launcher.diagnosis import Findings
-from launcher.errors import ClusterError, ScriptFailedError
-from launcher.prepare import profile_on_fit_nodes
+from launcher.errors import ClusterError
 from launcher.problem import Problem
 from launcher.script_needs import ScriptNeeds
 from launcher.worker.checkup import Needs, node_facts
-from tests.fakes import a_node, a_workload
+from tests.fakes import a_node
 
 A, B, C = (a_node(i) for i in range(3))
 CLUSTER = Cluster("10.0.0.1:6379", False, (A, B, C), "joined")
-PROFILED = (a_workload(), False)
 
 
 def unfit(*nodes: Any, driver: str = A.id) -> Checkup:
     return Checkup({node.id: ("lacks the module x",) for node in nodes}, (), driver)
-
-
-def done(result: Checkup) -> "Future[Checkup]":
-    future: Future[Checkup] = Future()
-    future.set_result(result)
-    return future
 
 
 def test_unfit_nodes_are_no_candidates_and_the_line_says_why() -> None:
@@ -92,26 +83,15 @@ def test_an_embedded_ray_needs_no_checkup(tmp_path: Path) -> None:
     assert checkup(embedded, ScriptNeeds(), cache=tmp_path / "checkups.json") == Checkup()
 
 
-def test_a_profile_that_fails_on_an_unfit_node_is_taken_on_the_others() -> None:
-    tried: list[Any] = []
-
-    def profile(cluster: Cluster) -> Any:
-        tried.append(cluster.nodes)
-        if B in cluster.nodes:
-            raise ScriptFailedError(0, "ModuleNotFoundError: x")
-        return PROFILED
-
-    assert profile_on_fit_nodes(CLUSTER, done(unfit(B)), profile) == PROFILED
-    assert tried == [(A, B, C), (A, C)]
+def test_nodes_with_a_quota_are_a_kind_of_their_own() -> None:
+    found = Checkup(allowed_cpus_by_node={B.id: 0.45}).fit_part(CLUSTER)
+    assert [node.usable_cpus for node in found.nodes] == [8, 0.45, 8]
+    assert [node.kind for node in found.nodes] == [A.kind, f"{A.kind}, 0.45 allowed", A.kind]
+    assert Checkup(allowed_cpus_by_node={B.id: 0.45}).fit_part(found) == found
 
 
-def test_a_profile_that_fails_on_fit_nodes_is_the_scripts_own_failure() -> None:
-    def fail(_: Cluster) -> Any:
-        raise ScriptFailedError(0, "ValueError")
-
-    with pytest.raises(ScriptFailedError, match="ValueError"):
-        profile_on_fit_nodes(CLUSTER, done(Checkup()), fail)
-
-
-def test_a_profile_that_succeeds_waits_for_no_checkup() -> None:
-    assert profile_on_fit_nodes(CLUSTER, Future(), lambda _: PROFILED) == PROFILED
+def test_quotas_are_remembered_with_the_nodes(tmp_path: Path) -> None:
+    cache = tmp_path / "checkups.json"
+    _remember(cache, _key(CLUSTER.nodes, ScriptNeeds()), Fit(1000.0, {B.id: 0.45}))
+    found = checkup(CLUSTER, ScriptNeeds(), cache=cache, now_s=2000.0)
+    assert found == Checkup(allowed_cpus_by_node={B.id: 0.45})
