@@ -27,9 +27,11 @@ def raylets(lab: Lab) -> list[str]:
     return [name for name in lab.names if lab.run(name, ["sh", "-c", listing]).returncode == 0]
 
 
-def test_every_node_joins_or_is_named_and_none_is_left(lab: Lab) -> None:
-    up = lab.run("h1", ["launch", "up", FILE], timeout_s=200)
+def test_every_node_joins_also_one_that_ray_cannot_start_and_none_is_left(lab: Lab) -> None:
+    only_from(lab, "h3", "h2")  # the head's autoscaler cannot log in there, we can
+    up = lab.run("h2", ["launch", "up", FILE], timeout_s=200)
     assert up.returncode == 0, up.stderr
+    assert "launch: 10.99.0.3 not there: starting over ssh" in up.stderr
     rows = [line.split() for line in up.stdout.splitlines()]
     assert sorted(row[:4] for row in rows[1:4]) == [
         ["10.99.0.1", "1", "–", "$0.40/h"],
@@ -39,11 +41,17 @@ def test_every_node_joins_or_is_named_and_none_is_left(lab: Lab) -> None:
     assert up.stdout.splitlines()[-1] == "3 nodes up · $0.60/h in all"
     assert raylets(lab) == ["h1", "h2", "h3"]
 
-    down = lab.run("h1", ["launch", "down", FILE], timeout_s=100)
+    lab.cut("h2-h3")
+    down = lab.run("h2", ["launch", "down", FILE], timeout_s=100)
+    assert down.returncode == 4
+    assert "Ray may still run on 10.99.0.3 (ssh: connect to host 10.99.0.3" in down.stderr
+    lab.mend("h2-h3")
+    down = lab.run("h2", ["launch", "down", FILE], timeout_s=100)
     assert down.returncode == 0, down.stderr
     assert raylets(lab) == []
 
-    lab.cut_host("h3")
-    down = lab.run("h1", ["launch", "down", FILE], timeout_s=100)
-    assert down.returncode == 4
-    assert "Ray may still run on 10.99.0.3 (ssh: connect to host 10.99.0.3" in down.stderr
+
+def only_from(lab: Lab, host: str, src: str) -> None:
+    """Let a host be logged in to from one other host only."""
+    keys = lab.home(host) / ".ssh" / "authorized_keys"
+    keys.write_text(f'from="{lab.ip(src)}" {keys.read_text()}')
