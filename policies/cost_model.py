@@ -181,6 +181,8 @@ def _with_ring(
 def _with_direct(
     parts: StepParts, plan: Plan, links: Links, payload_bytes: int, cpus: float
 ) -> StepParts:
+    names = list(dict.fromkeys(plan.nodes))
+    links = links.among(names)
     found = sum_of(plan, links, payload_bytes)
     sure = sum_of(plan, replace(links, one_way_s=links.one_way_s * (1.0 - links.doubt)), 0.0)
     copies_s = gpu_copies_s(payload_bytes, plan.options.gpus_per_worker)
@@ -193,7 +195,7 @@ def _with_direct(
         strategy="direct",
         algorithm=plan.options.algorithm,
     )
-    src = np.array([links.index[node] for node in dict.fromkeys(plan.nodes)])
+    src = np.arange(len(names))
     if plan.options.algorithm == "ring":
         return _with_basis(parts, links, src, np.roll(src, -1))
     return _with_basis(parts, links, src[:, None], src[None, :])

@@ -55,12 +55,12 @@ class Links:
     doubt: Floats
     nic_s_per_byte: Floats
 
-    def among(self, nodes: Sequence[Node]) -> "Links":
-        """The links between some of the nodes, in their order."""
-        at = np.array([self.index[node.id] for node in nodes], dtype=np.int64)
+    def among(self, names: Sequence[str]) -> "Links":
+        """The links between some of the nodes, named in their order."""
+        at = np.array([self.index[name] for name in names], dtype=np.int64)
         cut = np.ix_(at, at)
         return Links(
-            {node.id: i for i, node in enumerate(nodes)},
+            {name: i for i, name in enumerate(names)},
             self.one_way_s[cut],
             self.s_per_byte[cut],
             self.known[cut],
@@ -87,34 +87,37 @@ def links_between(
     one_way_s, s_per_byte = _assumed(nodes)
     known = np.zeros(one_way_s.shape, dtype=bool)
     inferred, doubt = known.copy(), np.zeros(one_way_s.shape)
+    nic = _assumed_nic(s_per_byte)
     tried = () if network is None else [x for x in network.links if _is_tried(x, path)]
     if network is not None and tried:
-        columns = _columns(tried, index)
+        every = _columns(tried, index)
+        nic = _widest(every, nic)
+        columns = every.inside
         vain = _in_vain(columns, len(nodes), [index[x] for x in network.silent if x in index])
         inferred = _fill(columns, vain, one_way_s, s_per_byte)
         known[columns.src, columns.dst] = ~np.isnan(columns.one_way_s + columns.s_per_byte)
         doubt[columns.src, columns.dst] = columns.doubt
-    nic = _nic_s_per_byte(tried, index, s_per_byte)
     return Links(index, one_way_s, s_per_byte, known, inferred & ~known, doubt, nic)
 
 
-def _nic_s_per_byte(tried: Sequence[Link], index: dict[str, int], s_per_byte: Floats) -> Floats:
-    """Inverse bandwidths of interfaces, sending and receiving, shape `(2, N)`.
-
-    Links to nodes outside of `index` count too, so that it does not matter which nodes are asked
-    for. A node without a measured link has what was assumed of its best.
-    """
+def _assumed_nic(s_per_byte: Floats) -> Floats:
+    """Inverse bandwidths of interfaces, sending and receiving, shape `(2, N)`: the best link's."""
     apart = s_per_byte + np.diag(np.full(len(s_per_byte), np.inf))
-    widest = np.zeros((2, len(index)))
-    for link in tried:
-        if link.src != link.dst and link.bandwidth_bytes_per_s:
-            for side, name in enumerate((link.src, link.dst)):
-                if name in index:
-                    at = (side, index[name])
-                    widest[at] = max(widest[at], link.bandwidth_bytes_per_s)
-    assumed = np.stack([apart.min(axis=1, initial=np.inf), apart.min(axis=0, initial=np.inf)])
-    found: Floats = np.divide(1.0, widest, out=assumed, where=widest > 0)
-    return np.where(np.isfinite(found), found, 0.0)
+    best = np.stack([apart.min(axis=1, initial=np.inf), apart.min(axis=0, initial=np.inf)])
+    return np.where(np.isfinite(best), best, 0.0)
+
+
+def _widest(columns: "_Columns", assumed: Floats) -> Floats:
+    """Inverse bandwidths of interfaces: the widest measured link's, else what is assumed.
+
+    Links to nodes that were not asked for count too, so that it does not matter who was.
+    """
+    least = np.full(assumed.shape, np.inf)
+    apart = (columns.src != columns.dst) & ~np.isnan(columns.s_per_byte)
+    for side, end in enumerate((columns.src, columns.dst)):
+        known = apart & (end >= 0)
+        np.minimum.at(least[side], end[known], columns.s_per_byte[known])
+    return np.where(np.isfinite(least), least, assumed)
 
 
 def _is_tried(link: Link, path: str) -> bool:
@@ -147,7 +150,8 @@ def _site(ip: str) -> str:
 class _Columns:
     """Links as arrays of shape `(L,)`, slowest first; NaN means not known.
 
-    `resent_s` is the part of `one_way_s` that lost messages add.
+    `resent_s` is the part of `one_way_s` that lost messages add. A node that was not asked for
+    has the number -1.
     """
 
     src: Ints
@@ -156,6 +160,22 @@ class _Columns:
     s_per_byte: Floats
     doubt: Floats
     resent_s: Floats
+
+    @property
+    def inside(self) -> "_Columns":
+        """The links between nodes that were asked for."""
+        return self.at(np.flatnonzero((self.src >= 0) & (self.dst >= 0)))
+
+    def at(self, order: Ints) -> "_Columns":
+        """Some of the links, in this order."""
+        return _Columns(
+            self.src[order],
+            self.dst[order],
+            self.one_way_s[order],
+            self.s_per_byte[order],
+            self.doubt[order],
+            self.resent_s[order],
+        )
 
 
 def _columns(links: Sequence[Link], index: dict[str, int]) -> _Columns:
@@ -170,16 +190,8 @@ def _columns(links: Sequence[Link], index: dict[str, int]) -> _Columns:
     resent_s = loss * RETRANSMIT_S
     one_way_s = counted_s + resent_s
     s_per_byte = np.divide(1.0, bandwidth, out=np.full(len(links), np.nan), where=bandwidth > 0)
-    order = np.argsort(bandwidth, kind="stable")
-    order = order[(src[order] >= 0) & (dst[order] >= 0)]
-    return _Columns(
-        src[order],
-        dst[order],
-        one_way_s[order],
-        s_per_byte[order],
-        doubt[order],
-        resent_s[order],
-    )
+    found = _Columns(src, dst, one_way_s, s_per_byte, doubt, resent_s)
+    return found.at(np.argsort(bandwidth, kind="stable"))
 
 
 def _doubt(rtt_s: Floats, jitter_s: Floats) -> Floats:

@@ -44,7 +44,7 @@ def _gain(plan: Plan, path: Path, default: Path) -> str:
 def _typical_ratio(path: Path, default: Path) -> float:
     """How many times as much bandwidth a path has between its nodes, in the median."""
     mine = path.links.s_per_byte
-    theirs = default.links.among(path.nodes).s_per_byte
+    theirs = default.links.among([node.id for node in path.nodes]).s_per_byte
     apart = ~np.eye(len(mine), dtype=bool)
     return float(np.median(theirs[apart] / mine[apart]))
 

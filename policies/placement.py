@@ -69,7 +69,7 @@ class Placed:
 
 def site_of(pool: Pool, links: Links, workload: Workload, global_batch: int) -> Site:
     """The site of a pool, its links cut out of all nodes' links."""
-    inner = links.among(pool.nodes)
+    inner = links.among([node.id for node in pool.nodes])
     price = np.array([node.price_usd_per_h for node in pool.nodes])
     cpus = np.array([node.usable_cpus for node in pool.nodes])
     first: dict[tuple[str, float], int] = {}
