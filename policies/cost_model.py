@@ -13,6 +13,7 @@ from policies.direct import slowest_path_s, sum_of
 from policies.links import Links
 from policies.paths import paths_between
 from policies.schema import Algorithm, KindSpeed, Node, Plan, Situation, Strategy, Work, Workload
+from policies.slices import Line, equal_rows, even_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,28 @@ def compute_s(speed: KindSpeed, cpus: float, gpus: float, rows: float, sharing: 
     return crowd * (max(speed.c0_s, 0.0) * core + max(speed.c1_s, 0.0) * rows * slowdown)
 
 
+def line_of(speed: KindSpeed, cpus: float, gpus: float, sharing: int, n_nodes: int = 1) -> Line:
+    """The workers on nodes alike, `sharing` of them on each."""
+    c0_s = compute_s(speed, cpus, gpus, 0.0, sharing)
+    c1_s = compute_s(speed, cpus, gpus, 1.0, sharing) - c0_s
+    return Line(c0_s, c1_s, sharing * n_nodes)
+
+
+def slowest(workers: Sequence[Line], global_batch: int, strategy: Strategy) -> tuple[float, int]:
+    """Compute time of a step of all workers, and which of them set the pace.
+
+    An all-reduce has equal slices; with `direct` slices follow the workers' speeds.
+    """
+    if strategy == "direct":
+        rows = even_rows(workers, global_batch)
+    else:
+        n_workers = sum(line.n_workers for line in workers)
+        rows = (equal_rows(n_workers, global_batch),) * len(workers)
+    times_s = [line.step_s(b) for line, b in zip(workers, rows, strict=True)]
+    at = max(range(len(times_s)), key=lambda i: times_s[i])
+    return times_s[at], at
+
+
 def _cpu_ratio(speed: KindSpeed, cpus: float) -> float:
     return speed.cpus / cpus if speed.cpus > 0 and cpus > 0 else 1.0
 
@@ -141,17 +164,17 @@ def step_parts(
 ) -> StepParts:
     """A step of `plan` by cause: max over ranks of (c0 + c1·b_i), then the exchange."""
     n, n_by_node, cpus_by_node = plan.n_workers, Counter(plan.nodes), held_cpus(plan, nodes)
-    rows, gpus = math.ceil(global_batch / n), plan.options.gpus_per_worker
-    pace_s, cpu_ratio, assumed = 0.0, 1.0, False
-    held = [node for node in nodes if node.id in n_by_node]
-    alike = {(x.kind, x.cpus, cpus_by_node[x.id], n_by_node[x.id]): x for x in held}
-    for (_, _, cpus, sharing), node in alike.items():
-        speed, measured = speed_of(node, workload)
-        node_s = compute_s(speed, cpus, gpus, rows, sharing)
+    gpus, held = plan.options.gpus_per_worker, [node for node in nodes if node.id in n_by_node]
+    alike = Counter((x.kind, x.cpus, cpus_by_node[x.id], n_by_node[x.id]) for x in held)
+    kinds = {(x.kind, x.cpus): x for x in held}
+    lines, ratios, assumed = [], [], False
+    for (kind, all_cpus, cpus, sharing), n_nodes in alike.items():
+        speed, measured = speed_of(kinds[kind, all_cpus], workload)
+        lines.append(line_of(speed, cpus, gpus, sharing, n_nodes))
+        ratios.append(1.0 if gpus > 0 else _cpu_ratio(speed, cpus))
         assumed |= not measured
-        if node_s > pace_s:
-            pace_s, cpu_ratio = node_s, 1.0 if gpus > 0 else _cpu_ratio(speed, cpus)
-    parts = StepParts(pace_s, 0.0, 0.0, 0.0, n, max(n_by_node.values()), cpu_ratio, assumed)
+    pace_s, at = slowest(lines, global_batch, plan.strategy)
+    parts = StepParts(pace_s, 0.0, 0.0, 0.0, n, max(n_by_node.values()), ratios[at], assumed)
     if n == 1:
         return parts
     cpus = min(cpus_by_node.values())

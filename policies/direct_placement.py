@@ -1,6 +1,7 @@
 """Which n of N nodes where workers talk directly: the farthest pair and the narrowest count."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -8,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from policies.arrays import Bools, Floats, Ints
-from policies.cost_model import gpu_copies_s
+from policies.cost_model import gpu_copies_s, slowest
 from policies.direct import Mesh, Sum, mesh_of, one_shot, two_level, two_shot
 from policies.direct import sum_of as direct_sum
 from policies.placement import Placed, Site, plan_of, shares, undominated
@@ -64,7 +65,7 @@ def direct_placements(
     every = dict.fromkeys(tuple(sorted(x)) for x in found)
     every |= dict.fromkeys(_members(site, placed.plan) for placed in ringed)
     sets = _sets_of(site, n_workers, list(every))
-    placed = [*_best_sets(site, sets), *(_as_ring(site, n_workers, x.plan) for x in ringed)]
+    placed = [*_best_sets(site, sets), *(_as_ring(site, x.plan) for x in ringed)]
     if site.pool.gpus_per_worker > 0 and not beside_nccl:
         placed = [x for x in placed if _farthest_s(site, x.plan) > NCCL_WITHIN_S]
     return undominated(placed)
@@ -87,17 +88,16 @@ def _sets_of(site: Site, n_workers: int, found: Sequence[tuple[int, ...]]) -> _S
     for row, nodes in enumerate(found):
         workers = shares(site.pool, nodes, n_workers)
         members[row, : len(nodes)], counts[row, : len(nodes)] = nodes, workers
-        compute_s[row], cpus[row] = _pace(site, n_workers, nodes, workers)
+        compute_s[row], cpus[row] = _pace(site, nodes, workers)
         price[row] = math.fsum(site.price[i] for i in nodes)
     return _Sets(members, counts, compute_s, cpus, price)
 
 
-def _pace(
-    site: Site, n_workers: int, nodes: Sequence[int], workers: Sequence[int]
-) -> tuple[float, float]:
-    """Compute time of the slowest node, and the fewest CPUs that a worker holds."""
-    like = {(site.alike[i], k) for i, k in zip(nodes, workers, strict=True)}
-    step_s = max(site.node_s(i, n_workers, k) for i, k in like)
+def _pace(site: Site, nodes: Sequence[int], workers: Sequence[int]) -> tuple[float, float]:
+    """Compute time of a step of these workers, and the fewest CPUs that one holds."""
+    like = Counter((site.alike[i], k) for i, k in zip(nodes, workers, strict=True))
+    lines = [site.line(i, k, n_nodes) for (i, k), n_nodes in like.items()]
+    step_s, _ = slowest(lines, site.global_batch, "direct")
     return step_s, min(site.held(i, k) for i, k in like)
 
 
@@ -167,13 +167,13 @@ def _placed(site: Site, sets: _Sets, row: int, choice: int, step_s: float) -> Pl
     return Placed(plan, step_s, float(sets.price[row]))
 
 
-def _as_ring(site: Site, n_workers: int, plan: Plan) -> Placed:
+def _as_ring(site: Site, plan: Plan) -> Placed:
     """The same ranks in a ring of direct connections."""
     direct = _direct(plan, "ring", ())
     found = direct_sum(direct, site.links, site.workload.payload_bytes)
     nodes = _members(site, plan)
     counts = [plan.nodes.count(site.pool.nodes[i].id) for i in nodes]
-    compute_s, cpus = _pace(site, n_workers, nodes, counts)
+    compute_s, cpus = _pace(site, nodes, counts)
     copies_s = gpu_copies_s(site.workload.payload_bytes, site.pool.gpus_per_worker)
     step_s = compute_s + copies_s + found.total_s(cpus).item()
     return Placed(direct, step_s, math.fsum(site.price[i] for i in nodes))

@@ -16,10 +16,11 @@ import numpy as np
 
 from policies.arrays import Floats, Ints
 from policies.candidates import Pool
-from policies.cost_model import compute_s, ring_parts, software_s, speed_of
+from policies.cost_model import compute_s, line_of, ring_parts, software_s, speed_of
 from policies.links import Links
 from policies.schema import Plan, Workload
 from policies.sites import sites_of
+from policies.slices import Line
 
 EXACT_UP_TO: Final = 8
 MAX_PLANS: Final = 6
@@ -51,6 +52,12 @@ class Site:
         speed, _ = speed_of(node, self.workload)
         rows = math.ceil(self.global_batch / n_workers)
         return compute_s(speed, self.held(i, sharing), self.pool.gpus_per_worker, rows, sharing)
+
+    def line(self, i: int, sharing: int, n_nodes: int) -> Line:
+        """The workers on nodes like `i`, `sharing` on each."""
+        speed, _ = speed_of(self.pool.nodes[i], self.workload)
+        gpus = self.pool.gpus_per_worker
+        return line_of(speed, self.held(i, sharing), gpus, sharing, n_nodes)
 
     def held(self, i: int, sharing: int) -> float:
         """CPUs that each of `sharing` workers holds on node `i`."""

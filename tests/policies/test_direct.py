@@ -9,7 +9,7 @@ from policies.constants import CONSTANTS
 from policies.cost_model import step_parts, step_time_s
 from policies.links import links_between
 from policies.paths import paths_between
-from policies.schema import Plan, PlanOptions
+from policies.schema import KindSpeed, Plan, PlanOptions
 from tests.policies.cases import CNN, lab, network, node, plan_on, situation, situations, workload
 
 ALGORITHMS = ("one_shot", "two_shot", "ring", "two_level")
@@ -121,6 +121,16 @@ def test_gradients_of_gpus_come_to_the_cpu_and_go_back():
     with_gpus = replace(plan, options=replace(plan.options, gpus_per_worker=1.0))
     copies_s = parts(case, with_gpus).software_s - parts(case, plan).software_s
     assert copies_s == pytest.approx(2 * 60e6 / CONSTANTS.gpu_copy_bytes_per_s)
+
+
+def test_slices_follow_speed_so_that_a_slow_node_helps():
+    load = workload(
+        node_kinds=(KindSpeed("c5", 0.01, 0.001, 4.0), KindSpeed("old", 0.01, 0.004, 4.0))
+    )
+    case = situation([node("a"), node("b", kind="old")], network("ab"), load=load)
+    # 204.8 and 51.2 rows, in whole ones, instead of 128 each.
+    assert parts(case, direct_on("ab")).compute_s == pytest.approx(0.01 + 0.004 * 52)
+    assert parts(case, plan_on("ab")).compute_s == pytest.approx(0.01 + 0.004 * 128)
 
 
 @pytest.mark.parametrize(("batch", "rtt_s"), [(128, 0.010), (128, 0.050)])

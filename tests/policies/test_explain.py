@@ -77,7 +77,12 @@ def test_an_assumed_price_is_marked():
             900_000_000,
             "share one node's 4 cores",
         ),
-        ([node("a"), node("b", kind="old")], Limits(), 4_000_000, "wait for a slower node"),
+        (
+            [node("a"), node("b", kind="old")],
+            Limits(strategy="allreduce"),
+            4_000_000,
+            "wait for a slower node",
+        ),
     ],
 )
 def test_the_cause_is_named(nodes, limits, payload, words):
