@@ -87,6 +87,16 @@ def test_unknown_keys_are_ignored_and_missing_ones_get_their_default() -> None:
     assert record.request.explore == a_record().request.explore
 
 
+def test_records_from_before_direct_exchanges_are_read() -> None:
+    document = json.loads(dump_record(a_record()))
+    del document["workload"]["own_loop"]
+    for decision in document["decisions"]:
+        del decision["rival"]
+        for plan in (decision["chosen"], *decision["candidates"]):
+            del plan["options"]["algorithm"], plan["options"]["sites"]
+    assert load_record(json.dumps(document), "run.json") == a_record()
+
+
 def test_a_later_schema_is_refused() -> None:
     document = json.loads(dump_record(a_record())) | {"schema": 99}
     with pytest.raises(RecordError, match=r"schema version 99.*Update the launcher"):
