@@ -14,6 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -76,6 +77,7 @@ class Row:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="1 Gbit/s, up to 1 MB")
+    parser.add_argument("--counts", help="numbers of workers, such as 4 (default: 2,4)")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--hosts", help=argparse.SUPPRESS)
@@ -85,7 +87,8 @@ def main() -> int:
         return 0
     payloads = PAYLOADS_BYTES[:2] if options.quick else PAYLOADS_BYTES
     rates = RATES_BYTES_PER_S[1:] if options.quick else RATES_BYTES_PER_S
-    rows = [row for n in COUNTS for row in measured(n, payloads, rates)]
+    counts = [int(n) for n in options.counts.split(",")] if options.counts else COUNTS
+    rows = [row for n in counts for row in measured(n, payloads, rates)]
     print_table(rows)
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
@@ -112,12 +115,13 @@ def group(lab: Any) -> Iterator[Any]:
     """A process on each host, in order of rank; gives a function that measures one payload."""
     hosts = ",".join(lab.ip(name) for name in lab.names)
     processes = []
+    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed below
     try:
         for rank, name in enumerate(lab.names):
             command = [sys.executable, __file__, "--rank", str(rank), "--hosts", hosts]
             pipe, null = subprocess.PIPE, subprocess.DEVNULL
             ends = {"stdin": pipe, "stdout": pipe} if rank == 0 else {"stdin": null, "stdout": null}
-            processes.append(lab.popen(name, command, stderr=null, text=True, **ends))
+            processes.append(lab.popen(name, command, stderr=errors, text=True, **ends))
         first = processes[0]
 
         def ask(payload: int) -> dict[str, float]:
@@ -126,13 +130,15 @@ def group(lab: Any) -> Iterator[Any]:
             for text in first.stdout:
                 if text.startswith("{"):
                     return json.loads(text)
-            raise SystemExit("the workers ended")
+            errors.seek(0)
+            raise SystemExit(f"the workers ended:\n{errors.read()[-3000:]}")
 
         yield ask
     finally:
         for process in processes:
             process.kill()
             process.wait()
+        errors.close()
 
 
 def serve(rank: int, hosts: Sequence[str]) -> None:
