@@ -30,8 +30,12 @@ def best(forecasts: Sequence[Forecast], objective: Objective) -> Forecast:
     return min(alike, key=lambda f: (loss(f, other), f.plan.n_workers, loss(f, objective)))
 
 
-def choose(forecasts: Sequence[Forecast], limits: Limits, seed: int) -> Forecast:
+def choose(
+    forecasts: Sequence[Forecast], limits: Limits, seed: int, others: Sequence[Forecast] = ()
+) -> Forecast:
     """The best plan, or now and then one that may turn out better (Thompson sampling).
+
+    `others` are never the best, but may be tried.
 
     Exploration takes only plans that fit, and whose expected extra time is at most `explore`
     of the best plan's and whose expected extra cost is at most `explore` of the budget (of the
@@ -41,7 +45,9 @@ def choose(forecasts: Sequence[Forecast], limits: Limits, seed: int) -> Forecast
     greedy = best(forecasts, limits.objective)
     if greedy.p_fits < P_FITS or limits.deadline_s is not None or seed == 0:
         return greedy
-    arms = [f for f in forecasts if f.p_fits >= P_FITS and _affordable(f, greedy, limits)]
+    arms = [
+        f for f in (*forecasts, *others) if f.p_fits >= P_FITS and _affordable(f, greedy, limits)
+    ]
     rng = np.random.default_rng(seed)
     drawn = [_draw(arm, limits.objective, rng) for arm in arms]
     return arms[int(np.argmin(drawn))] if len(arms) > 1 else greedy

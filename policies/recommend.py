@@ -1,6 +1,7 @@
 """The recommender: from a situation and experience to a decision that gives its reasons."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from policies.bandit import P_FITS, best, choose
@@ -54,8 +55,8 @@ def recommend(
     """
     found = survey(situation, experience)
     by_n = _forecasts(found)
-    open_to_choice = _open_to_choice(by_n, situation)
-    chosen = choose(open_to_choice, situation.limits, 0 if at_step else seed)
+    choice = _choice(found, _open_to_choice(by_n, situation), 0 if at_step else seed)
+    chosen, rival = choice.chosen, choice.rival
     if chosen.p_fits < P_REFUSED:
         raise _refusal(chosen, by_n, situation)
     n = chosen.plan.n_workers
@@ -64,9 +65,7 @@ def recommend(
         by_n |= found.forecasts([m for m in fresh if 1 <= m <= found.ceiling.n_workers])
     by_n[n] = chosen
     rows = {m: by_n[m].candidate for m in rows_to_show(sorted(by_n), n)}
-    rival = found.rival_of(chosen.plan)
     other = None if rival is None else rival.candidate
-    explored = chosen != best(open_to_choice, situation.limits.objective)
     return Decision(
         at_step=at_step,
         reason=reason_line(rows, n, found.ceiling, found.situation, found.paths, other),
@@ -77,8 +76,29 @@ def recommend(
         candidates=tuple(rows.values()),
         p_fits=chosen.p_fits,
         rival=other,
-        notes=_notes(chosen, found, explored=explored),
+        notes=_notes(chosen, found, explored=choice.explored),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The chosen plan, the best of as many workers with the other strategy, whether it is a try."""
+
+    chosen: Forecast
+    rival: Forecast | None
+    explored: bool
+
+
+def _choice(found: Survey, candidates: Sequence[Forecast], seed: int) -> _Choice:
+    """The best plan, or one that is tried; the best one's rival may be tried too."""
+    limits = found.situation.limits
+    greedy = best(candidates, limits.objective)
+    rival = found.rival_of(greedy.plan)
+    chosen = choose(candidates, limits, seed, () if rival is None else (rival,))
+    if chosen == greedy:
+        return _Choice(chosen, rival, explored=False)
+    other = greedy if chosen == rival else found.rival_of(chosen.plan)
+    return _Choice(chosen, other, explored=True)
 
 
 def _forecasts(found: Survey) -> dict[int, Forecast]:

@@ -160,6 +160,17 @@ def test_gpu_nodes_far_apart_may_exchange_directly():
     assert far.chosen.strategy == "direct"
 
 
+def test_the_other_way_is_tried_now_and_then_where_it_is_expected_to_be_as_good():
+    tie = replace(lab(MLP, rtt_s=0.006, strategy=None), limits=Limits(workers=4))
+    decisions = [recommend(tie, (), seed) for seed in range(30)]
+    assert {d.chosen.strategy for d in decisions} == {"allreduce", "direct"}
+    for decision in decisions:
+        told = any("tried to learn" in note for note in decision.notes)
+        assert told == (decision.chosen.strategy != decisions[0].chosen.strategy)
+        assert decision.rival is not None
+        assert decision.rival.plan.strategy != decision.chosen.strategy
+
+
 def test_direct_starts_sooner_than_collectives():
     ring, direct = plan_on("abcd", 0.45), direct_on("abcd")
     parts = [startup_parts(plan, FAR.nodes, FAR.workload).total_s for plan in (ring, direct)]
