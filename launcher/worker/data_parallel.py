@@ -9,13 +9,15 @@ over ranks, so that n workers train as one. What touches Keras's private names i
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
 from launcher.errors import ScriptError
+from launcher.worker.balance import Balance
 from launcher.worker.exchange import Exchange
+from launcher.worker.framework import Framework
 from launcher.worker.metric_sums import metric_variables, summed, weighted_logs
 from launcher.worker.replicas import average, broadcast
 
@@ -37,26 +39,6 @@ OWN_LOOP = (
     "The script has its own training loop: it applies gradients with {name} outside of Keras's "
     "train_step, which cannot be trained under allreduce. Use model.fit, or --workers 1."
 )
-
-
-class Framework(Protocol):
-    """What a generation of Keras tells about a model."""
-
-    def is_model(self, model: Any) -> bool:
-        """Whether the model is of this framework."""
-        ...
-
-    def state_variables(self, model: Any) -> list[Any]:
-        """Weights and optimizer state, random seeds excluded; empty where nothing is built."""
-        ...
-
-    def moving_statistics(self, model: Any) -> list[Any]:
-        """The moving averages of batch normalisation."""
-        ...
-
-    def fold_rank(self, model: Any, rank: int) -> None:
-        """Makes the random layers of this rank differ from other ranks'; idempotent."""
-        ...
 
 
 @dataclass(slots=True)
@@ -81,6 +63,7 @@ class DataParallel:
     Args:
         exchange: sums over ranks.
         shares: each rank's positive part of every global batch, any scale; equal by default.
+            Where the exchange tells waiting from work, training moves them by the ranks' speeds.
         sync_batchnorm: whether batch normalisation takes its moments over the global batch.
     """
 
@@ -92,7 +75,7 @@ class DataParallel:
         sync_batchnorm: bool = True,
     ) -> None:
         self.exchange = exchange
-        self.shares = tuple(shares) if shares is not None else (1.0,) * exchange.world_size
+        self._balance = Balance(shares or (1.0,) * exchange.world_size)
         if len(self.shares) != exchange.world_size:
             raise ValueError(f"{len(self.shares)} shares for {exchange.world_size} workers")
         self.sync_batchnorm = sync_batchnorm
@@ -112,8 +95,7 @@ class DataParallel:
         self._log_metrics: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
         self._request = 0
         if self._state is not None:
-            self._state.request.assign(0.0)
-            self._state.agreed.assign(0.0)
+            self._state.reset()
 
     def install(self, frameworks: Collection[str]) -> None:
         """Patches Keras, once per process.
@@ -121,9 +103,13 @@ class DataParallel:
         Args:
             frameworks: of "keras" and "tf_keras".
         """
+        from launcher.worker.slices import Slices
         from launcher.worker.step import StepState
 
-        self._state = StepState(self.exchange)
+        slices, waits = None, self.exchange.waits
+        if self.shares_data and waits is not None:
+            slices = Slices(self.exchange.rank, self._balance, waits)
+        self._state = StepState(self.exchange, slices)
         if "keras" in frameworks:
             from launcher.worker import keras_compat
 
@@ -203,6 +189,20 @@ class DataParallel:
         return self._state
 
     @property
+    def shares(self) -> tuple[float, ...]:
+        """Each rank's part of the global batch as of now, any scale; equal on all ranks."""
+        return self._balance.shares
+
+    @shares.setter
+    def shares(self, shares: tuple[float, ...]) -> None:
+        self._balance.shares = shares
+        self._balance.restart()
+
+    @property
+    def _follows_speed(self) -> bool:
+        return self.shares_data and self.exchange.waits is not None
+
+    @property
     def shares_data(self) -> bool:
         """Whether there is more than one rank."""
         return self.exchange.world_size > 1
@@ -243,8 +243,9 @@ class DataParallel:
 
         if not self.shares_data and role != "train":
             return dataset
-        rank, cuts = self.exchange.rank, cuts_of(self.shares)
         hashed, numbered = role == "train", role == "predict"
+        moving = role == "train" and self._follows_speed
+        rank, cuts = self.exchange.rank, None if moving else cuts_of(self.shares)
         return share_dataset(dataset, rank, cuts, hashed=hashed, numbered=numbered, ahead=ahead)
 
     def refuse_generator(self, role: Role, source: Any) -> None:
@@ -265,21 +266,23 @@ class DataParallel:
 
     def pass_over(self, element: Any) -> None:
         """Counts a batch that is passed over in the data hash."""
-        from launcher.worker.sharing import Shared
+        from launcher.worker.sharing import Shared, Uncut
         from launcher.worker.step import next_digest
 
-        if isinstance(element, Shared):
+        if isinstance(element, Shared | Uncut):
             self.state.digest.assign(next_digest(self.state.digest, element.digest))
 
     def run_step(self, step: Callable[[Any], Any], model: Any, data: Any, role: Role) -> Any:
         """Runs a train_step or test_step on its part of a batch, or on a whole batch."""
-        from launcher.worker.sharing import Shared
+        from launcher.worker.sharing import Shared, Uncut
 
         if self._depth:
             return step(data)
         self._depth += 1
         self._results.clear()
         try:
+            if isinstance(data, Uncut):
+                data = self.state.cut(data)
             if isinstance(data, Shared):
                 self.state.begin_shared(data, training=role == "train")
                 data = data.data
@@ -320,9 +323,11 @@ class DataParallel:
             return apply(gradients)
         if not self.in_step:
             raise ScriptError(OWN_LOOP.format(name=type(optimizer).__name__))
+        from launcher.worker.step import shaped
+
         self._exchanging = True
         try:
-            return apply(self.state.mean_gradients(_shaped(gradients, variables)))
+            return apply(self.state.mean_gradients(shaped(gradients, variables)))
         finally:
             self._exchanging = False
 
@@ -375,24 +380,6 @@ class DataParallel:
         by_id = {id(result): metric for result, metric in self._results}
         noted = {key: by_id[id(value)] for key, value in logs.items() if id(value) in by_id}
         self._log_metrics.setdefault(model, {})[role] = noted
-
-
-def _shaped(gradients: Sequence[Any], variables: Sequence[Any] | None) -> list[Any]:
-    """The gradients with the static shapes of their variables (some ops lose them)."""
-    if variables is None:
-        return list(gradients)
-    return [
-        g
-        if g is None or not hasattr(g, "set_shape") or g.shape.is_fully_defined()
-        else _with_shape(g, v.shape)
-        for g, v in zip(gradients, variables, strict=True)
-    ]
-
-
-def _with_shape(tensor: Any, shape: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.ensure_shape(tensor, shape)
 
 
 def _value(result: Any) -> Any:

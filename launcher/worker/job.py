@@ -40,6 +40,7 @@ class Job:
         checkpoint: reference to a checkpoint's bytes to resume from, or None.
         artifacts: reference to the zipped files that rank 0 had left, or None.
         direct: how to exchange gradients; None leaves it to TensorFlow.
+        shares: each rank's part of the global batch, any scale (empty for equal ones).
         hints: lines that name likely causes, for messages ("train.py:12: np.random.default_rng()").
     """
 
@@ -59,6 +60,7 @@ class Job:
     checkpoint_every_s: float | None = None
     sync_batchnorm: bool = True
     direct: Direct | None = None
+    shares: tuple[float, ...] = ()
     hints: tuple[str, ...] = ()
 
 

@@ -24,7 +24,8 @@ from launcher.worker.common_compat import (
     mark_calls,
     switch_off_jit,
 )
-from launcher.worker.data_parallel import DataParallel, Framework
+from launcher.worker.data_parallel import DataParallel
+from launcher.worker.framework import Framework
 from launcher.worker.method_patch import wrap_method
 from launcher.worker.seeds import folded_seed
 

@@ -118,7 +118,9 @@ def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
     set_up_devices(job.threads[rank] if job.threads else 0)
     from launcher.worker.data_parallel import DataParallel
 
-    parallel = DataParallel(make_exchange(), sync_batchnorm=job.sync_batchnorm)
+    parallel = DataParallel(
+        make_exchange(), shares=job.shares or None, sync_batchnorm=job.sync_batchnorm
+    )
     parallel.install(job.frameworks)
     return parallel
 

@@ -29,6 +29,20 @@ class Shared(NamedTuple):
     first: Any
 
 
+class Uncut(NamedTuple):
+    """A global batch as a whole, of which `cut_batch` takes a rank's slice.
+
+    Attributes:
+        data: the batch.
+        n_rows: its rows, int64.
+        digest: int64 hash of it.
+    """
+
+    data: Any
+    n_rows: Any
+    digest: Any
+
+
 def cuts_of(shares: Sequence[float]) -> tuple[float, ...]:
     """Where the ranks' shares end, from 0.0 to 1.0, `(n + 1,)`.
 
@@ -42,14 +56,20 @@ def cuts_of(shares: Sequence[float]) -> tuple[float, ...]:
 
 
 def share_dataset(
-    dataset: Any, rank: int, cuts: Sequence[float], *, hashed: bool, numbered: bool, ahead: bool
+    dataset: Any,
+    rank: int,
+    cuts: Sequence[float] | None,
+    *,
+    hashed: bool,
+    numbered: bool,
+    ahead: bool,
 ) -> Any:
     """A dataset of `Shared` elements from one of global batches.
 
     Args:
         dataset: yields global batches.
         rank: whose share.
-        cuts: as of `cuts_of`.
+        cuts: as of `cuts_of`; None leaves the batches `Uncut`.
         hashed: whether to hash the global batches.
         numbered: whether `first` is needed (it costs a sequential pass).
         ahead: whether to prepare slices in the background. A dataset that shuffles within
@@ -58,9 +78,9 @@ def share_dataset(
     """
     is_tuple = type(dataset.element_spec) is tuple
 
-    def share(*element: Any) -> Shared:
-        data = element if is_tuple else element[0]
-        return _share(data, rank, cuts, hashed)
+    def share(*element: Any) -> Shared | Uncut:
+        batch = _uncut(element if is_tuple else element[0], hashed)
+        return batch if cuts is None else _share(batch, rank, cuts)
 
     ahead = ahead and dataset.cardinality() != tf.data.INFINITE_CARDINALITY
     shared = dataset.map(share, num_parallel_calls=tf.data.AUTOTUNE if ahead else None)
@@ -73,13 +93,22 @@ def _number(n_before: Any, element: Shared) -> tuple[Any, Shared]:
     return n_before + element.n_rows, element._replace(first=n_before + element.first)
 
 
-def _share(data: Any, rank: int, cuts: Sequence[float], hashed: bool) -> Shared:
+def _uncut(data: Any, hashed: bool) -> Uncut:
     leaves = tf.nest.flatten(data)
     n_rows = _n_batch_rows([n for n in map(_n_rows, leaves) if n is not None])
-    digest = batch_digest(leaves) if hashed else tf.constant(0, tf.int64)
+    return Uncut(data, n_rows, batch_digest(leaves) if hashed else tf.constant(0, tf.int64))
+
+
+def _share(batch: Uncut, rank: int, cuts: Sequence[float]) -> Shared:
+    data, n_rows, digest = batch
     if len(cuts) == 2:
         return Shared(data, n_rows, n_rows, digest, tf.constant(0, tf.int64))
-    begin, end = _bounds(n_rows, cuts[rank]), _bounds(n_rows, cuts[rank + 1])
+    return cut_batch(batch, _bounds(n_rows, cuts[rank]), _bounds(n_rows, cuts[rank + 1]))
+
+
+def cut_batch(batch: Uncut, begin: Any, end: Any) -> Shared:
+    """The rows from `begin` to before `end`, int64 scalars; a duplicate row if there are none."""
+    data, n_rows, digest = batch
     n_own = end - begin
     first = tf.minimum(begin, tf.maximum(n_rows - 1, 0))
     n_taken = tf.minimum(tf.maximum(n_own, 1), n_rows)

@@ -6,7 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from launcher.worker.exchange import Exchange
-from launcher.worker.sharing import HASH_FACTOR, Shared
+from launcher.worker.exchange.waits import GRADIENT_SLICES, GRADIENTS
+from launcher.worker.sharing import HASH_FACTOR, Shared, Uncut
+from launcher.worker.slices import Slices
 
 
 class StepState:
@@ -21,16 +23,29 @@ class StepState:
 
     Args:
         exchange: sums over ranks.
+        slices: cut training batches where they follow speed; None where they stay as they are.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, exchange: Exchange, slices: Slices | None = None) -> None:
+        self._exchange, self._slices = exchange, slices
         self.weight = tf.Variable(1.0, trainable=False, name="launch_weight")
         self.n_copies = tf.Variable(1.0, trainable=False, name="launch_copies")
         self.request = tf.Variable(0.0, trainable=False, name="launch_request")
         self.agreed = tf.Variable(0.0, trainable=False, name="launch_agreed")
         with tf.device("/CPU:0"):
             self.digest = tf.Variable(0, trainable=False, dtype=tf.int64, name="launch_digest")
+
+    def reset(self) -> None:
+        """Forgets requests and measurements."""
+        self.request.assign(0.0)
+        self.agreed.assign(0.0)
+        if self._slices is not None:
+            self._slices.restart()
+
+    def cut(self, batch: Uncut) -> Shared:
+        """This rank's slice of the batch whose step begins now."""
+        assert self._slices is not None
+        return self._slices.cut(batch)
 
     def begin_shared(self, shared: Shared, *, training: bool) -> None:
         """Sets the numbers for a slice of a global batch."""
@@ -45,6 +60,8 @@ class StepState:
         """Sets the numbers for a batch that every rank has in full."""
         self.weight.assign(1.0 / self._exchange.world_size)
         self.n_copies.assign(float(self._exchange.world_size))
+        if self._slices is not None:
+            self._slices.measure_nothing()
 
     def is_idle(self) -> Any:
         """Whether this rank has no rows in this step, a bool scalar."""
@@ -66,9 +83,7 @@ class StepState:
         gradients = tuple(means)
         dense = [i for i, g in enumerate(gradients) if isinstance(g, tf.Tensor)]
         weighted = [self._weighted(gradients[i]) for i in dense]
-        request = tf.convert_to_tensor(self.request)
-        *sums, agreed = self._exchange.sum_tensors([*weighted, request], "gradients")
-        self.agreed.assign(agreed)
+        sums = self._sum_with_messages(weighted)
         for place, total in zip(dense, sums, strict=True):
             means[place] = total
         for place, gradient in enumerate(gradients):
@@ -76,12 +91,23 @@ class StepState:
                 means[place] = self._gathered(gradient)
         return means
 
+    def _sum_with_messages(self, gradients: list[Any]) -> list[Any]:
+        """Sums gradients over ranks, and in the same message what ranks tell each other."""
+        messages = [tf.convert_to_tensor(self.request)]
+        if self._slices is not None:
+            messages.append(self._slices.outgoing())
+        sums = self._exchange.sum_tensors([*gradients, *messages], GRADIENTS)
+        self.agreed.assign(sums[len(gradients)])
+        if self._slices is not None:
+            self._slices.take(sums[-1])
+        return sums[: len(gradients)]
+
     def _weighted(self, values: Any) -> Any:
         return tf.math.multiply_no_nan(values, tf.cast(self.weight, values.dtype))
 
     def _gathered(self, slices: Any) -> Any:
         own = [self._weighted(slices.values), slices.indices]
-        values, indices = self._exchange.gather_rows(own, "gradient slices")
+        values, indices = self._exchange.gather_rows(own, GRADIENT_SLICES)
         return tf.IndexedSlices(values, indices, slices.dense_shape)
 
     def denominator(self, local: Any, purpose: str) -> Any:
@@ -143,6 +169,18 @@ class StepState:
 
         if variables:
             tf.cond(self.is_idle(), restore, lambda: tf.constant(0))
+
+
+def shaped(gradients: Sequence[Any], variables: Sequence[Any] | None) -> list[Any]:
+    """The gradients with the static shapes of their variables (some ops lose them)."""
+    if variables is None:
+        return list(gradients)
+    return [
+        g
+        if g is None or not hasattr(g, "set_shape") or g.shape.is_fully_defined()
+        else tf.ensure_shape(g, v.shape)
+        for g, v in zip(gradients, variables, strict=True)
+    ]
 
 
 def next_digest(digest: Any, batch: Any) -> Any:

@@ -20,7 +20,8 @@ from launcher.worker.common_compat import (
     mark_calls,
     switch_off_jit,
 )
-from launcher.worker.data_parallel import DataParallel, Framework, Replay
+from launcher.worker.data_parallel import DataParallel, Replay
+from launcher.worker.framework import Framework
 from launcher.worker.method_patch import wrap_method
 from launcher.worker.seeds import folded_seed
 

@@ -28,6 +28,8 @@ class Board:
 class ThreadExchange:
     """Sums over threads, eagerly; checks that all ranks exchange the same thing."""
 
+    waits = None
+
     def __init__(self, board: Board, rank: int, world_size: int) -> None:
         self._board, self.rank, self.world_size = board, rank, world_size
 

@@ -8,12 +8,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from launcher.worker.exchange.waits import Waits
+
 
 class Exchange(Protocol):
     """Sums over all ranks; every rank must make the same calls in the same order."""
 
     rank: int
     world_size: int
+
+    @property
+    def waits(self) -> Waits | None:
+        """How long this rank has waited for others, if that can be told."""
+        ...
 
     def sum_tensors(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
         """Sums TensorFlow tensors over ranks, inside or outside of a graph.

@@ -11,6 +11,7 @@ class Alone:
 
     rank = 0
     world_size = 1
+    waits = None
 
     def sum_tensors(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
         """The tensors themselves."""

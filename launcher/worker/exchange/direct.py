@@ -1,8 +1,11 @@
 """The launcher's own exchange: messages between workers that do not mind distance."""
 
+import contextlib
+import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +14,7 @@ import tensorflow as tf
 from launcher.worker.exchange.algorithms.call import CALL_BITS, Call, Scratch, Vector
 from launcher.worker.exchange.algorithms.gather import gather
 from launcher.worker.exchange.algorithms.mailbox import Mailbox
+from launcher.worker.exchange.waits import Waits
 
 AllReduce = Callable[[Call, Vector, Vector], None]
 
@@ -41,6 +45,12 @@ class DirectExchange:
         self._numbers = itertools.cycle(range(1 << CALL_BITS))
         self._scratch = Scratch()
         self._busy = threading.Lock()
+        self._waits = Waits()
+
+    @property
+    def waits(self) -> Waits:
+        """How long this rank has waited for others."""
+        return self._waits
 
     def sum_tensors(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
         """Sums tensors over ranks, those of one dtype as one vector.
@@ -68,14 +78,16 @@ class DirectExchange:
         wide = tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype
         with tf.device("/CPU:0"):
             flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
-            total = tf.numpy_function(self._sum, [tf.cast(flat, wide)], wide)
+            total = tf.numpy_function(
+                functools.partial(self._sum, purpose), [tf.cast(flat, wide)], wide
+            )
             total.set_shape([sum(sizes)])
             parts = tf.split(tf.cast(total, dtype), sizes) if len(sizes) > 1 else [total]
             return [
                 tf.cast(tf.reshape(p, shape), dtype) for p, shape in zip(parts, shapes, strict=True)
             ]
 
-    def gather_rows(self, tensors: Sequence[Any], purpose: str) -> list[Any]:  # noqa: ARG002
+    def gather_rows(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
         """All ranks' rows of some tensors, in rank order.
 
         Args:
@@ -85,19 +97,23 @@ class DirectExchange:
         gathered = []
         for tensor in map(tf.convert_to_tensor, tensors):
             with tf.device("/CPU:0"):
-                rows = tf.numpy_function(self._gather, [tensor], tensor.dtype)
+                rows = tf.numpy_function(
+                    functools.partial(self._gather, purpose), [tensor], tensor.dtype
+                )
             rows.set_shape([None, *tensor.shape[1:]])
             gathered.append(rows)
         return gathered
 
-    def sum_arrays(self, arrays: Sequence[np.ndarray], purpose: str) -> list[np.ndarray]:  # noqa: ARG002
+    def sum_arrays(self, arrays: Sequence[np.ndarray], purpose: str) -> list[np.ndarray]:
         """Sums NumPy arrays over ranks; blocks until all ranks take part."""
         arrays = [np.asarray(array) for array in arrays]
         sums: list[np.ndarray] = list(arrays)
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [i for i, array in enumerate(arrays) if array.dtype == dtype]
             flat = np.concatenate([arrays[i].ravel() for i in places])
-            total = self._sum(flat.astype(_wide(dtype), copy=False)).astype(dtype, copy=False)
+            total = self._sum(purpose, flat.astype(_wide(dtype), copy=False)).astype(
+                dtype, copy=False
+            )
             ends = np.cumsum([arrays[i].size for i in places])[:-1]
             for place, part in zip(places, np.split(total, ends), strict=True):
                 sums[place] = part.reshape(arrays[place].shape)
@@ -107,15 +123,23 @@ class DirectExchange:
         """Part from the peers in an orderly way."""
         self._network.close()
 
-    def _sum(self, vector: Vector) -> Vector:
+    def _sum(self, purpose: str, vector: Vector) -> Vector:
         total = np.empty_like(vector)  # a new one each time: TensorFlow keeps it without a copy
-        with self._busy:
-            self._all_reduce(self._call(), vector, total)
+        with self._timed(purpose) as call:
+            self._all_reduce(call, vector, total)
         return total
 
-    def _gather(self, rows: np.ndarray) -> np.ndarray:
+    def _gather(self, purpose: str, rows: np.ndarray) -> np.ndarray:
+        with self._timed(purpose) as call:
+            return np.concatenate(gather(call, rows))
+
+    @contextlib.contextmanager
+    def _timed(self, purpose: str) -> Iterator[Call]:
+        """The next call, whose time counts as waiting; one at a time."""
+        began_s = time.perf_counter()
         with self._busy:
-            return np.concatenate(gather(self._call(), rows))
+            yield self._call()
+            self._waits.note(purpose, began_s, time.perf_counter())
 
     def _call(self) -> Call:
         return Call(self._network, next(self._numbers), self._scratch)
