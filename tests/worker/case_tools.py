@@ -112,3 +112,14 @@ def sequences(n_rows=61, length=7):
     x[np.arange(length)[None] >= rng.integers(1, length + 1, n_rows)[:, None]] = 0
     x[-20:, 1:] = 0
     return x, (x % 3 == 1).astype("float32")[..., None]
+
+
+def tagger(keras):
+    """A small recurrent model over `sequences`, with an embedding and masks."""
+    return keras.Sequential(
+        [
+            keras.layers.Embedding(20, 4, mask_zero=True),
+            keras.layers.LSTM(5, return_sequences=True),
+            keras.layers.Dense(1, "sigmoid"),
+        ]
+    )

@@ -1,6 +1,8 @@
 """Cases about the engine itself; each is a function of the Keras module and an `Engine`."""
 
+import hashlib
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,6 +152,48 @@ def unequal_shares(keras, engine):
     return results
 
 
+def slices_follow_speed(keras, engine):
+    """Curves with slices that follow speed and with equal ones; rank 0's part of each batch.
+
+    Rank 0 needs twice as much time for a row as the others, from step 30 on four times.
+    """
+    x, y = scripts.data(24 * 60)
+    parallel, parts, n_steps = engine.parallel, [], 0
+
+    class Slow(scripts.mlp(keras).__class__):
+        is_slow = True
+
+        def train_step(self, data):
+            def work(rows):
+                slow = 1.0 if engine.rank else 2.0 if n_steps < 30 else 4.0
+                time.sleep(1e-3 * slow * len(rows))
+
+            if self.is_slow:
+                tf.numpy_function(work, [data[0]], [])
+            return super().train_step(data)
+
+    def after_batch():
+        nonlocal n_steps
+        n_steps += 1
+        if engine.rank == 0:
+            parts.append(float(parallel.state.weight.numpy()))
+
+    curves = {}
+    parallel.shares = (1.0,) * engine.n
+    for name, is_slow in (("following", True), ("equal", False)):
+        keras.utils.set_random_seed(1)
+        model = Slow(scripts.mlp(keras).layers)
+        model.is_slow = is_slow
+        scripts.compiled(model)
+        fitted = model.fit(
+            *(x, y), batch_size=24, verbose=0, callbacks=[engine.callback(keras, after_batch)]
+        )
+        curves[name] = scripts.curve(fitted, predicted=model.predict(x[:50], verbose=0))
+        parallel.reset()
+        parallel.shares = (1.0,) * engine.n
+    return {"curves": curves, "parts": parts[:60]}
+
+
 def different_weights(keras, engine):
     """Ranks start from different weights; after preparing, and after training."""
     x, y = scripts.data(60)
@@ -161,6 +205,27 @@ def different_weights(keras, engine):
         scripts.compiled(model).fit(x, y, verbose=0, callbacks=[engine.callback(keras)])
         results.append([np.abs(w).sum() for w in model.get_weights()])
     return results
+
+
+def epoch_weights(keras, engine):
+    """Digests of weights and optimizer state after every epoch, for several kinds of models."""
+    seen = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            arrays = [*self.model.get_weights(), *(v.numpy() for v in variables(optimizer))]
+            parts = [np.ascontiguousarray(array).tobytes() for array in arrays]
+            seen.append(hashlib.sha256(b"".join(parts)).hexdigest())
+
+    x, y = scripts.data(101)
+    tokens, marks = scripts.sequences()
+    dense, wordy = scripts.mlp(keras), scripts.tagger(keras)
+    for model, inputs, targets in ((dense, x, y), (wordy, tokens, marks)):
+        optimizer = keras.optimizers.Adam(0.01, global_clipnorm=0.5)
+        loss = "sparse_categorical_crossentropy" if model is dense else "binary_crossentropy"
+        scripts.compiled(model, optimizer, loss)
+        model.fit(inputs, targets, batch_size=23, epochs=3, verbose=0, callbacks=[Watch()])
+    return seen
 
 
 def dropout_masks(keras, engine):
@@ -249,6 +314,8 @@ N_WORKERS_BY_CASE = {
     own_loop: {2, 3},
     unequal_shares: {2, 3},
     different_weights: {2, 3},
+    epoch_weights: {2, 3},
+    slices_follow_speed: {2, 3},
     dropout_masks: {2, 3},
     local_batch_norm: {2, 3},
     jit_is_off: {2},

@@ -26,13 +26,23 @@ def script_cases() -> list[str]:
 
 
 @functools.cache
-def group(framework: str, n: int, cases: str = "all", exchange: str = "collective") -> list[dict]:
-    """Each rank's results by case, from `n` processes of a framework."""
+def group(
+    framework: str, n: int, cases: str = "all", exchange: str = "collective", shares: str = ""
+) -> list[dict]:
+    """Each rank's results by case, from `n` processes of a framework.
+
+    Args:
+        framework: "keras" or "tf_keras".
+        n: number of processes, see `PLAIN`.
+        cases: names, separated by commas.
+        exchange: "collective", or an algorithm of the direct exchange.
+        shares: of the ranks, separated by commas; equal by default.
+    """
     with tempfile.TemporaryDirectory(prefix="launch-group-") as folder:
-        return _run_group(Path(folder), framework, n, cases, exchange)
+        return _run_group(Path(folder), framework, n, [cases, exchange, shares])
 
 
-def _run_group(folder: Path, framework: str, n: int, cases: str, exchange: str) -> list[dict]:
+def _run_group(folder: Path, framework: str, n: int, options: list[str]) -> list[dict]:
     outs = [folder / f"{rank}.pickle" for rank in range(max(n, 1))]
     ports = ",".join(str(port) for port in free_ports(len(outs)))
     logs = [folder / f"{rank}.log" for rank in range(len(outs))]
@@ -40,8 +50,8 @@ def _run_group(folder: Path, framework: str, n: int, cases: str, exchange: str) 
     processes = []
     for rank, (out, log) in enumerate(zip(outs, logs, strict=True)):
         worker = str(HERE / "same_curve_worker.py")
-        command = [sys.executable, worker, framework, str(n), str(rank), ports, str(out), cases]
-        command.append(exchange)
+        command = [sys.executable, worker, framework, str(n), str(rank), ports, str(out)]
+        command += options
         with log.open("w") as file:
             processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment))
     try:

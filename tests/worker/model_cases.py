@@ -10,7 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from case_tools import EPOCHS, compiled, curve, custom_model, data, mlp, sequences, subclassed
+from case_tools import (
+    EPOCHS,
+    compiled,
+    curve,
+    custom_model,
+    data,
+    mlp,
+    sequences,
+    subclassed,
+    tagger,
+)
 
 
 def fit_functional_many(keras):
@@ -65,13 +75,7 @@ def fit_custom_tf_function(keras):
 
 def fit_masked(keras):
     x, y = sequences()
-    model = keras.Sequential(
-        [
-            keras.layers.Embedding(20, 4, mask_zero=True),
-            keras.layers.LSTM(5, return_sequences=True),
-            keras.layers.Dense(1, "sigmoid"),
-        ]
-    )
+    model = tagger(keras)
     model.compile("adam", "binary_crossentropy", metrics=["accuracy"], weighted_metrics=["mse"])
     history = model.fit(
         x, y, epochs=EPOCHS, batch_size=16, validation_data=(x[-30:], y[-30:]), verbose=0

@@ -1,7 +1,7 @@
 """One process of a group: runs cases as rank R of N, or as plain Keras without the engine.
 
 Arguments: framework, number of workers (0 = plain Keras), rank, ports, result file, cases,
-exchange ("collective", or the name of an algorithm of the direct exchange).
+exchange ("collective", or the name of an algorithm of the direct exchange), shares of the ranks.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    framework, n, rank, ports, out, names, exchange = sys.argv[1:8]
+    framework, n, rank, ports, out, names, exchange, shares = sys.argv[1:9]
     n, rank = int(n), int(rank)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     if framework == "tf_keras":
@@ -28,7 +28,8 @@ def main() -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
-    parallel = _engine(n, exchange, rank, addresses)
+    shares = [float(share) for share in shares.split(",")] if shares else None
+    parallel = _engine(n, exchange, rank, addresses, shares)
     keras = __import__(framework)
     if parallel is not None:
         parallel.install([framework])
@@ -68,12 +69,12 @@ def _is_case(module, value):
     return getattr(value, "__module__", None) == module.__name__
 
 
-def _engine(n, exchange, rank, addresses):
+def _engine(n, exchange, rank, addresses, shares):
     if n == 0:
         return None
     from launcher.worker.data_parallel import DataParallel
 
-    return DataParallel(_exchange(n, exchange, rank, addresses))
+    return DataParallel(_exchange(n, exchange, rank, addresses), shares=shares)
 
 
 def _exchange(n, exchange, rank, addresses):

@@ -1,0 +1,60 @@
+"""n workers that exchange directly train as one machine does, in every digit that float32 has."""
+
+import pytest
+
+from tests.worker.groups import PLAIN, difference, group, script_cases
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
+
+TOLERANCE = 1e-5
+HANDFUL = ("fit_tf_data", "fit_tiny_batches", "fit_masked", "fit_embedding")
+OF_THE_ENGINE = ("epoch_weights", "slices_follow_speed")
+GROUPS = {
+    "one_shot": ("keras", 2, "3,1"),
+    "two_shot": ("keras", 3, "1,2,1.5"),
+    "ring": ("tf_keras", 2, "1,2"),
+}
+"""By algorithm: framework, number of workers, shares."""
+
+
+def cases_of(algorithm):
+    return script_cases() if algorithm == "one_shot" else HANDFUL
+
+
+def results(algorithm, case):
+    framework, n, shares = GROUPS[algorithm]
+    cases = ",".join([*cases_of(algorithm), *OF_THE_ENGINE])
+    found = [rank[case] for rank in group(framework, n, cases, algorithm, shares)]
+    for one in found:
+        assert not (isinstance(one, dict) and "error" in one), one["error"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "case"), [(name, case) for name in GROUPS for case in cases_of(name)]
+)
+def test_workers_train_as_one_machine(algorithm, case):
+    expected = group(GROUPS[algorithm][0], PLAIN)[0][case]
+    worst = max(difference(expected, found) for found in results(algorithm, case))
+    print(f"{algorithm} {case}: {worst:.1e}")
+    assert worst < TOLERANCE
+
+
+@pytest.mark.parametrize("algorithm", GROUPS)
+def test_weights_are_the_same_bits_on_all_ranks_after_every_epoch(algorithm):
+    first, *others = results(algorithm, "epoch_weights")
+    assert len(first) == 6
+    assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("algorithm", ["two_shot", "ring"])
+def test_slices_follow_speed_on_the_same_curve(algorithm):
+    found = results(algorithm, "slices_follow_speed")
+    curves = found[0]["curves"]
+    assert difference(curves["equal"], curves["following"]) < TOLERANCE
+    assert all(difference(curves, other["curves"]) == 0 for other in found)
+    _, n, _ = GROUPS[algorithm]
+    parts = found[0]["parts"]
+    slow, slower = 1 / 2, 1 / 4
+    assert parts[15:30] == pytest.approx([slow / (slow + n - 1)] * 15, abs=0.09)
+    assert parts[40:60] == pytest.approx([slower / (slower + n - 1)] * 20, abs=0.09)
