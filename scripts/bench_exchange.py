@@ -2,7 +2,8 @@
 
 Every rank computes a little, then sums a vector over all ranks inside a `tf.function`, in turn
 with TensorFlow's ring and with each algorithm of the direct exchange, in the same processes and
-over the same links. The floor of a step is computing + one-way latency +
+over the same links; the rate is that of each host's interface, which its links share. The floor
+of a step is computing + one-way latency +
 2(n−1)/n · payload / rate.
 """
 
@@ -101,8 +102,10 @@ def measured(n: int, payloads: Sequence[int], rates: Sequence[float]) -> Iterato
 
     with Lab(n, rtt_s=RTTS_S[0], cpus=(CPUS,) * n) as lab, group(lab) as ask:
         for rate in rates:
+            for name in lab.names:
+                lab.set_nic(name, rate)
             for rtt_s in RTTS_S:
-                lab.set("*-*", rtt_s=rtt_s, rate_bytes_per_s=rate)
+                lab.set("*-*", rtt_s=rtt_s)
                 for payload in payloads:
                     found = ask(payload)
                     row = Row(n, payload, rtt_s, rate, found.pop("compute"), found)

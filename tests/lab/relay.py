@@ -82,27 +82,36 @@ class Link:
         return self.loss > 0 or any(0 < rate < SLOW_BYTES_PER_S for rate in rates)
 
     def arrival_s(self, now_s: float, n_bytes: int) -> float | None:
-        """When a packet sent now is there, or None where it gets lost."""
+        """When a packet sent now is before the receiver's interface; None where it gets lost."""
         src, dst = self.src, self.dst
         if self.cut or not (src.alive and dst.alive):
             return None
         if self.loss and random.random() < self.loss:
             return None
         latest_s = now_s + self.queue_s
-        if src.out_free_s > latest_s or self.free_s > latest_s or dst.in_free_s > latest_s:
+        if src.out_free_s > latest_s or self.free_s > latest_s:
             return None
         at_s = now_s
         if src.rate_bytes_per_s:
             at_s = src.out_free_s = max(at_s, src.out_free_s) + n_bytes / src.rate_bytes_per_s
         if self.rate_bytes_per_s:
             at_s = self.free_s = max(at_s, self.free_s) + n_bytes / self.rate_bytes_per_s
-        if dst.rate_bytes_per_s:
-            at_s = dst.in_free_s = max(at_s, dst.in_free_s) + n_bytes / dst.rate_bytes_per_s
         at_s += max(0.0, self.delay_s - CROSSING_S)
         if self.jitter_s:
             at_s += self.jitter_s * (2.0 * random.random() - 1.0)
         self.last_s = max(at_s, self.last_s)  # no packet overtakes another
         return self.last_s
+
+    def entry_s(self, at_s: float, n_bytes: int) -> float | None:
+        """When a packet that came at `at_s` is through the receiver's interface; None if lost.
+
+        Asked at that moment, so that whoever comes first is served first.
+        """
+        dst = self.dst
+        if dst.in_free_s > at_s + self.queue_s:
+            return None
+        dst.in_free_s = max(at_s, dst.in_free_s) + n_bytes / dst.rate_bytes_per_s
+        return dst.in_free_s
 
 
 class Relay:
@@ -114,7 +123,9 @@ class Relay:
         self.ports: dict[str, Port] = {}
         self.port_by_fd: dict[int, Port] = {}
         self.link_by_addresses: dict[bytes, Link] = {}
-        self.under_way: list[tuple[float, int, int, bytes]] = []
+        # Due time, number, where to: a file descriptor, or a link whose receiver's interface
+        # the packet has yet to pass.
+        self.under_way: list[tuple[float, int, int | Link, bytes]] = []
         self.n_sent = 0
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(config["socket"])
@@ -168,9 +179,12 @@ class Relay:
         under_way, pop, write, clock = self.under_way, heapq.heappop, os.write, time.monotonic
         now_s = clock()
         while under_way and under_way[0][0] <= now_s:
-            _, _, fd, packet = pop(under_way)
+            at_s, _, to, packet = pop(under_way)
+            if isinstance(to, Link):
+                self._enter(to, at_s, packet)
+                continue
             with contextlib.suppress(OSError):  # a full queue or a dead host loses a packet
-                write(fd, packet)
+                write(to, packet)
             now_s = clock()
         if not under_way:
             return select.select(self.watched, (), ())[0]
@@ -196,8 +210,18 @@ class Relay:
                 continue
             link.n_packets += 1
             link.n_bytes += n_bytes
-            self.n_sent += 1
-            heapq.heappush(self.under_way, (at_s, self.n_sent, link.dst.fd, packet))
+            self._put(at_s, link if link.dst.rate_bytes_per_s else link.dst.fd, packet)
+
+    def _enter(self, link: Link, at_s: float, packet: bytes) -> None:
+        through_s = link.entry_s(at_s, wire_bytes(packet)) if link.dst.rate_bytes_per_s else at_s
+        if through_s is None:
+            link.n_dropped += 1
+            return
+        self._put(through_s, link.dst.fd, packet)
+
+    def _put(self, at_s: float, to: "int | Link", packet: bytes) -> None:
+        self.n_sent += 1
+        heapq.heappush(self.under_way, (at_s, self.n_sent, to, packet))
 
     def _accept(self) -> None:
         client, _ = self.server.accept()
