@@ -22,16 +22,16 @@ class Constants:
     byte_cpu_s: float = 8.4e-10
     # All gradients travel in one all-reduce after the backward pass.
     overlap: float = 0.0
-    # `direct`, all of it assumed until it is measured: one-way latencies as the probe saw them;
-    # CPU time of a sum (leaving and entering the graph), of a message sent and one received, of
-    # a byte sent and one received (kernel and checks), of a byte added, and of a byte packed
-    # before and unpacked after. A GPU's gradients come to the CPU and go back.
+    # `direct`: one-way latencies as the probe saw them (assumed); CPU time of a sum that leaves
+    # and enters the graph, of a message sent and one received, of a byte sent and one received,
+    # of a byte added, of a byte packed before and unpacked after, as measured on one core over
+    # loopback. A GPU's gradients come to the CPU and go back (assumed).
     direct_latency: float = 1.0
-    direct_sum_cpu_s: float = 0.0005
-    direct_message_cpu_s: float = 0.0001
-    direct_byte_cpu_s: float = 5.0e-10
-    direct_add_cpu_s: float = 2.5e-10
-    direct_pack_cpu_s: float = 5.0e-10
+    direct_sum_cpu_s: float = 0.0001
+    direct_message_cpu_s: float = 0.000067
+    direct_byte_cpu_s: float = 3.5e-10
+    direct_add_cpu_s: float = 5.0e-11
+    direct_pack_cpu_s: float = 3.6e-10
     gpu_copy_bytes_per_s: float = 6.0e9
     # Speed of a worker grows with its CPUs to this power; each neighbour on the machine
     # slows memory and caches by this fraction. A CNN and an MLP on two busy cores gave powers
