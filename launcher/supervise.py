@@ -298,6 +298,8 @@ class Supervisor:
             self._error = ScriptFailedError(detail["rank"], detail["text"])
         elif detail["kind"] == "storage":
             self._error = StorageError(detail["text"])
+        elif detail["kind"] == "lost":
+            self._error = TrainingFailedError(detail["text"])
         else:
             self._error = ScriptError(detail["text"])
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from ray.train.v2._internal.execution import context as ray_train_context
 
-from launcher.errors import LauncherError, StorageError
+from launcher.errors import LauncherError, StorageError, TrainingFailedError
 from launcher.worker import script, snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.exchange.choice import make_exchange
+from launcher.worker.exchange.loss import lost_peer
 from launcher.worker.job import Job
 from launcher.worker.output import captured_output
 from launcher.worker.script import Stopped, UserScriptError
@@ -46,6 +47,9 @@ def train(config: dict[str, Any]) -> None:
         _train(job, channel, folder, rank, world_size)
     except UserScriptError as error:
         _tell_error(keeper, channel, rank, "script", error.text)
+        raise WorkerFailedError from None
+    except TrainingFailedError as error:
+        _tell_error(keeper, channel, rank, "lost", str(error))
         raise WorkerFailedError from None
     except LauncherError as error:
         kind = "storage" if isinstance(error, StorageError) else "refused"
@@ -82,13 +86,19 @@ def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int)
             script.run_script(job, folder)
     except Stopped:
         how = "stopped"
-    except UserScriptError:
+    except UserScriptError as error:
+        exchange = parallel.exchange if parallel is not None else None
+        lost = lost_peer(exchange, error.__context__)
+        if lost is not None:
+            raise lost from None
         if session is not None:
             session.finish()  # what was trained and written before the error is kept
         raise
     if session is not None and how == "done":
         session.finish()
     channel.emit("end", how=how)
+    if parallel is not None:
+        parallel.exchange.close()
 
 
 def _shown(channel: Channel, folder: str, shown_root: str) -> Callable[[str, str], None]:

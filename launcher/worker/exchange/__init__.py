@@ -43,3 +43,7 @@ class Exchange(Protocol):
     def sum_arrays(self, arrays: Sequence[np.ndarray], purpose: str) -> list[np.ndarray]:
         """Sums NumPy arrays over ranks, keeping their dtypes; blocks until all ranks take part."""
         ...
+
+    def close(self) -> None:
+        """Parts from the peers in an orderly way, when the script has ended."""
+        ...

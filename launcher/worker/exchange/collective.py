@@ -130,6 +130,9 @@ class CollectiveExchange:
                 sums[place] = part.numpy().astype(arrays[place].dtype, copy=False)
         return sums
 
+    def close(self) -> None:
+        """TensorFlow's runtime parts by itself."""
+
     def _sum_packed(self, tensors: list[Any], purpose: str, kind: str) -> list[Any]:
         """Sums tensors of one dtype as one flat vector."""
         shapes = [tensor.shape for tensor in tensors]

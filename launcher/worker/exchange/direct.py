@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from launcher.errors import PeerLostError
 from launcher.worker.exchange.algorithms.call import CALL_BITS, Call, Scratch, Vector
 from launcher.worker.exchange.algorithms.gather import gather
 from launcher.worker.exchange.algorithms.mailbox import Mailbox
@@ -37,6 +38,9 @@ class DirectExchange:
     Args:
         network: messages between ranks.
         all_reduce: sums a vector over ranks.
+
+    `lost` tells which peer was lost, if one was: what TensorFlow makes of an error inside a
+    function does not.
     """
 
     def __init__(self, network: Network, all_reduce: AllReduce) -> None:
@@ -46,6 +50,7 @@ class DirectExchange:
         self._scratch = Scratch()
         self._busy = threading.Lock()
         self._waits = Waits()
+        self.lost: PeerLostError | None = None
 
     @property
     def waits(self) -> Waits:
@@ -138,7 +143,11 @@ class DirectExchange:
         """The next call, whose time counts as waiting; one at a time."""
         began_s = time.perf_counter()
         with self._busy:
-            yield self._call()
+            try:
+                yield self._call()
+            except PeerLostError as error:
+                self.lost = error
+                raise
             self._waits.note(purpose, began_s, time.perf_counter())
 
     def _call(self) -> Call:
