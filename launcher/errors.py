@@ -71,10 +71,7 @@ class PeerLostError(TrainingFailedError):
         self.rank, self.address, self.reason = rank, address, reason
 
     def __str__(self) -> str:
-        return (
-            f"Lost the worker of rank {self.rank} at {self.address}: {self.reason}. "
-            "Look at that node, then go on from the last checkpoint with `launch resume`."
-        )
+        return f"Lost the worker of rank {self.rank} at {self.address}: {self.reason}."
 
 
 class BudgetTooSmallError(LauncherError):

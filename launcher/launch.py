@@ -39,7 +39,8 @@ from launcher.stored import Shipped
 from launcher.supervise import Allowance, Ended, Supervisor, View
 from launcher.trainer import SegmentRun, start_keeper
 from launcher.worker.job import Direct, Job
-from policies.schema import Decision, Experience, Plan, Situation
+from policies.candidates import pools
+from policies.schema import Decision, Experience, Limits, Plan, Situation
 
 logger = logging.getLogger(__name__)
 
@@ -166,6 +167,7 @@ class Launch:
         )
         try:
             _link_ray_logs(self._log_dir)
+            self._screen.cluster(cluster)
             self._note_cluster(cluster)
             return self._measured(cluster)
         finally:
@@ -173,7 +175,6 @@ class Launch:
             self._meter.release_all()
 
     def _note_cluster(self, cluster: Cluster) -> None:
-        self._screen.cluster(cluster)
         noted = ClusterRecord(cluster.address, cluster.nodes, cluster.embedded, cluster.how)
         self._book.write(replace(self._book.record, cluster=noted))
 
@@ -200,6 +201,7 @@ class Launch:
         for line in measured.checkup.lines(cluster.nodes):
             self._screen.warn(line)
         cluster = measured.checkup.fit_part(cluster)
+        self._note_cluster(cluster)
         self._screen.measured(measured, cluster)
         return self._trained(cluster, measured, job)
 
@@ -240,7 +242,7 @@ class Launch:
             network=measured.network,
             workload=measured.workload,
             work=stored.work_left(measured.workload, self._position),
-            limits=self._request.limits,
+            limits=self._limits(cluster),
             spent_usd=self._meter.session_usd,
             spent_s=time.monotonic() - self._began_s,
         )
@@ -258,6 +260,17 @@ class Launch:
         self._book.write(self._book.record.decided(decision, situation))
         self._screen.decided(decision, situation)
         return decision
+
+    def _limits(self, cluster: Cluster) -> Limits:
+        """What was asked for; after a loss at most so many workers as there are nodes left for."""
+        limits, segments = self._request.limits, self._book.record.segments
+        asked = limits.workers
+        if asked is None or not segments or segments[-1].end != "failed":
+            return limits
+        if asked <= sum(pool.n_max for pool in pools(cluster.nodes, replace(limits, workers=None))):
+            return limits
+        self._screen.warn(f"{asked} workers cannot be had any more: going on with fewer.")
+        return replace(limits, workers=None, max_workers=asked)
 
     def _experience(self) -> list[Experience]:
         """What past runs measured, this one's earlier segments included."""
