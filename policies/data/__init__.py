@@ -6,10 +6,11 @@ No policy module reads a file: tests and benchmarks do, to check constants and c
 import csv
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import cast
 
 import numpy as np
 
-from policies.schema import KindSpeed, Link, Network, Node, Workload
+from policies.schema import Algorithm, KindSpeed, Link, Network, Node, Workload
 
 # What the lab hosts had: part of a core each, and a link of 1 Gbit/s between any two.
 LAB_CPUS = 0.45
@@ -44,6 +45,43 @@ def exchange_cells() -> tuple[Cell, ...]:
             float(row["rtt_ms"]) / 1000.0,
             int(row["n_workers"]),
             float(row["step_ms_mean"]) / 1000.0,
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DirectCell:
+    """A measured step of `direct`: a little computing, then one sum, in seconds.
+
+    All hosts have interfaces of one rate, in bytes of payload per second.
+    """
+
+    n_workers: int
+    payload_bytes: int
+    rtt_s: float
+    bandwidth_bytes_per_s: float
+    compute_s: float
+    algorithm: Algorithm
+    step_s: float
+
+
+# Of a packet of 1,500 bytes, to which a rate refers.
+PAYLOAD_SHARE = 1448 / 1500
+
+
+def direct_cells() -> tuple[DirectCell, ...]:
+    """All cells of `direct_2026_11.csv`, from `scripts/bench_exchange.py --quick`."""
+    text = files(__name__).joinpath("direct_2026_11.csv").read_text(encoding="utf-8")
+    return tuple(
+        DirectCell(
+            int(row["n_workers"]),
+            int(row["payload_bytes"]),
+            float(row["rtt_ms"]) / 1000.0,
+            float(row["rate_mbit_per_s"]) * 1e6 / 8.0 * PAYLOAD_SHARE,
+            float(row["compute_ms"]) / 1000.0,
+            cast(Algorithm, row["algorithm"]),
+            float(row["step_ms"]) / 1000.0,
         )
         for row in csv.DictReader(text.splitlines())
     )

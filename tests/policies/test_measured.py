@@ -1,14 +1,23 @@
-"""The prior and the choice against steps measured with the launcher's own exchange."""
+"""The prior and the choice against measured steps of both strategies."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from policies.cost_model import step_time_s
-from policies.data import LAB_CPUS, exchange_cells, lab_network, lab_nodes, lab_workload
+from policies.cost_model import step_parts, step_time_s
+from policies.data import (
+    LAB_CPUS,
+    direct_cells,
+    exchange_cells,
+    lab_network,
+    lab_nodes,
+    lab_workload,
+)
+from policies.links import links_between
 from policies.recommend import recommend
-from policies.schema import Limits, Situation, Work
+from policies.schema import Limits, Plan, PlanOptions, Situation, Work
 from tests.policies.cases import plan_on
 from tests.policies.worlds import predicted
 
@@ -113,3 +122,42 @@ def test_the_choice_is_near_the_best_measured():
     assert len(regret) == 14
     assert max(regret) < 0.16
     assert np.mean(regret) < 0.02
+
+
+def direct_step_s(cell) -> float:
+    """What the prior says of a cell of `direct`, with the computing as it was measured."""
+    links = lab_network(cell.rtt_s).links
+    rate = cell.bandwidth_bytes_per_s
+    net = replace(
+        lab_network(cell.rtt_s),
+        links=tuple(replace(link, bandwidth_bytes_per_s=rate) for link in links),
+    )
+    load = replace(lab_workload("cnn"), payload_bytes=cell.payload_bytes)
+    case = replace(situation_of("cnn", 128, cell.rtt_s), network=net, workload=load)
+    names = tuple("abcd"[: cell.n_workers])
+    options = PlanOptions(LAB_CPUS, algorithm=cell.algorithm)
+    plan = Plan(cell.n_workers, names, "direct", options)
+    ways = links_between(case.nodes, net)
+    parts = step_parts(plan, case.nodes, ways, load, case.work.global_batch)
+    return cell.compute_s + parts.exchange_s
+
+
+def test_direct_sums_are_predicted_that_no_constant_was_fitted_to():
+    """Steps of next to no computing: what is off is the exchange alone."""
+    off = np.sort([abs(direct_step_s(c) / c.step_s - 1) for c in direct_cells()])
+    assert len(off) == 36
+    assert np.median(off) < 0.10
+    assert np.quantile(off, 0.75) < 0.25
+
+
+def test_the_best_algorithm_is_found_or_one_as_good():
+    by_case = defaultdict(dict)
+    for c in direct_cells():
+        by_case[c.n_workers, c.payload_bytes, c.rtt_s][c.algorithm] = (c.step_s, direct_step_s(c))
+    assert len(by_case) == 12
+    lost = []
+    for cells in by_case.values():
+        picked = min(cells, key=lambda a: cells[a][1])
+        lost.append(cells[picked][0] / min(measured for measured, _ in cells.values()) - 1)
+    assert max(lost) < 0.25
+    assert np.mean(lost) < 0.05
