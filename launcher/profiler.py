@@ -97,7 +97,7 @@ def profile(
             cache.save(fingerprints[index], measurement)
     measurements = [measurement for measurement in found if measurement is not None]
     workload = workload_of(measurements, holdings, fingerprints[0], job.frameworks)
-    return workload, not missing
+    return replace(workload, own_loop=job.kind != "fit"), not missing
 
 
 def _measure(job: Job, holding: Holding) -> Measurement:
