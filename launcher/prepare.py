@@ -5,10 +5,10 @@ import logging
 import platform
 import re
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from launcher.archive import pack
 from launcher.budget import Meter
@@ -28,6 +28,7 @@ from policies.schema import Network, Workload
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 PROBE_DEADLINE_S = 15.0
 
 
@@ -138,10 +139,12 @@ def measure(
     meter: Meter,
     stage: Callable[[str], None],
 ) -> Measured:
-    """Check the nodes, then profile the script, and probe the network at the same time.
+    """Check the nodes, then measure the network between them, then profile the script.
 
-    The check comes first (2 to 4 s, remembered for a day) since it tells nodes apart that only
-    look alike: two of one kind may be allowed to compute at different speeds.
+    One after the other, for each disturbs the next where nodes have few cores: a map measured
+    beside an import of TensorFlow shows the processor's delays for the network's. And the check
+    tells nodes apart that only look alike: two of one kind may be allowed to compute at
+    different speeds. A lone node has no network: its script is profiled at once.
 
     Args:
         shipped: the script and its folder.
@@ -153,19 +156,35 @@ def measure(
         ClusterError: a node died meanwhile, or no node is fit to train.
     """
     checked: Future[Checkup] = Future()
+    probed: Future[Network] = Future()
+    if len(cluster.nodes) > 1:
+        stage(f"checking {len(cluster.nodes):,} nodes and measuring the network between them")
 
-    def profile_on(nodes: Cluster) -> tuple[Workload, bool]:
-        return _profile(nodes, request, job, shipped, environment, meter, stage)
+    def profile_when_quiet() -> tuple[Workload, bool]:
+        fit = checked.result().fit_part(cluster)
+        if len(cluster.nodes) > 1:
+            probed.result()
+        return _profile(fit, request, job, shipped, environment, meter, stage)
 
-    network, (workload, remembered), _ = side_by_side(
+    network, (workload, remembered), found = side_by_side(
         [
-            lambda: _probe(cluster, environment),
-            lambda: profile_on(checked.result().fit_part(cluster)),
-            lambda: _check(cluster, request, shipped, environment, checked),
+            lambda: _told(probed, lambda: _probe(cluster, environment, lambda: wait([checked]))),
+            profile_when_quiet,
+            lambda: _told(checked, lambda: _check(cluster, request, shipped, environment)),
         ]
     )
-    unfit = checked.result().reasons_by_node.keys()
-    return Measured(_without(network, unfit), workload, remembered, checked.result())
+    return Measured(_without(network, found.reasons_by_node.keys()), workload, remembered, found)
+
+
+def _told(future: "Future[T]", action: Callable[[], T]) -> T:
+    """Do it; whoever waits for the future gets the result, or the error."""
+    try:
+        result = action()
+    except BaseException as error:
+        future.set_exception(error)
+        raise
+    future.set_result(result)
+    return result
 
 
 def _without(network: Network, nodes: Collection[str]) -> Network:
@@ -197,19 +216,10 @@ def _profile(
 
 
 def _check(
-    cluster: Cluster,
-    request: Request,
-    shipped: Shipped,
-    environment: Environment,
-    checked: "Future[Checkup]",
-) -> None:
-    """Check the nodes; whoever waits for it gets the result or the error."""
-    try:
-        needs = _needs(request, shipped)
-        checked.set_result(checkup(cluster, needs, cache=environment.state_dir / "checkups.json"))
-    except BaseException as error:
-        checked.set_exception(error)
-        raise
+    cluster: Cluster, request: Request, shipped: Shipped, environment: Environment
+) -> Checkup:
+    cache = environment.state_dir / "checkups.json"
+    return checkup(cluster, _needs(request, shipped), cache=cache)
 
 
 def _needs(request: Request, shipped: Shipped) -> ScriptNeeds:
@@ -221,12 +231,13 @@ def _needs(request: Request, shipped: Shipped) -> ScriptNeeds:
         return ScriptNeeds(paths=tuple(argument_paths(request.args)))
 
 
-def _probe(cluster: Cluster, environment: Environment) -> Network:
+def _probe(cluster: Cluster, environment: Environment, quiet: Callable[[], object]) -> Network:
     return probe(
         cluster,
         deadline_s=PROBE_DEADLINE_S,
         progress=lambda text: logger.info("%s", text),
         cache=environment.state_dir / "network.json",
+        quiet=quiet,
     )
 
 

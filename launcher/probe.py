@@ -37,6 +37,7 @@ def probe(
     max_bytes: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
     cache: Path | None = None,
+    quiet: Callable[[], object] = lambda: None,
 ) -> Network:
     """Measure the paths between all nodes (of many: between O(N log N) pairs).
 
@@ -50,6 +51,7 @@ def probe(
         max_bytes: that all transfers together may carry; None: `MAX_BYTES_PER_NODE` each.
         progress: is told in a few words what is going on.
         cache: a file that remembers maps for ten minutes; None: always measure.
+        quiet: is called when all agents are up; returns when nothing else disturbs them.
 
     Returns:
         Both directions of every pair that was tried, and each node's loopback.
@@ -65,6 +67,7 @@ def probe(
     agents = RayAgents(nodes)
     try:
         endpoints = agents.started()
+        quiet()
         until_s = time.monotonic() + deadline_s
         network = survey(nodes, agents, endpoints, until_s, budget, progress)
     finally:
