@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 TOLERANCE = 1e-5
 HANDFUL = ("fit_tf_data", "fit_tiny_batches", "fit_masked", "fit_embedding")
-OF_THE_ENGINE = ("epoch_weights", "slices_follow_speed")
+OF_THE_ENGINE = ("epoch_weights", "slices_follow_speed", "stop_in_mid_epoch")
 GROUPS = {
     "one_shot": ("keras", 2, "3,1"),
     "two_shot": ("keras", 3, "1,2,1.5"),
@@ -45,6 +45,11 @@ def test_weights_are_the_same_bits_on_all_ranks_after_every_epoch(algorithm):
     first, *others = results(algorithm, "epoch_weights")
     assert len(first) == 6
     assert all(other == first for other in others)
+
+
+def test_stopping_in_mid_epoch_changes_nothing():
+    for found in results("one_shot", "stop_in_mid_epoch"):
+        assert difference(found["whole"], found["resumed"]) < TOLERANCE
 
 
 @pytest.mark.parametrize("algorithm", ["two_shot", "ring"])
