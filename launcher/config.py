@@ -161,6 +161,7 @@ class Request:
             cpus_per_worker=self.cpus_per_worker,
             gpus_per_worker=self.gpus_per_worker,
             explore=self.explore,
+            sync_batchnorm=self.sync_batchnorm,
         )
 
 

@@ -344,7 +344,7 @@ class Launch:
             node_ids=plan.nodes,
             threads=tuple(threads),
             direct=_direct(plan),
-            sync_batchnorm=plan.strategy != "direct" or self._request.sync_batchnorm,
+            sync_batchnorm=plan.options.sync_batchnorm,
             checkpoint=None if data is None else ray.put(data),
             artifacts=None if files is None else ray.put(files),
         )

@@ -168,6 +168,7 @@ def workload_of(
         setup_s=max(measurement.setup_s for measurement in measurements),
         startup_s=max(measurement.startup_s for measurement in measurements) or None,
         max_workers=first.max_workers,
+        n_batch_norms=first.n_batch_norms,
         max_workers_reason=first.max_workers_reason,
         rounding=first.random_layers,
     )

@@ -178,9 +178,20 @@ def step_parts(
     if n == 1:
         return parts
     cpus = min(cpus_by_node.values())
-    if plan.strategy == "direct":
-        return _with_direct(parts, plan, links, workload.payload_bytes, cpus)
-    return _with_ring(parts, plan, links, workload.payload_bytes, cpus)
+    with_exchange = _with_direct if plan.strategy == "direct" else _with_ring
+    whole = with_exchange(parts, plan, links, workload.payload_bytes, cpus)
+    n_small = 2 * workload.n_batch_norms if plan.options.sync_batchnorm else 0
+    return _with_small(whole, with_exchange(parts, plan, links, 0, cpus), n_small)
+
+
+def _with_small(whole: StepParts, small: StepParts, n_small: int) -> StepParts:
+    """With the sums of next to nothing that batch statistics take, forward and backward."""
+    return replace(
+        whole,
+        latency_s=whole.latency_s + n_small * small.latency_s,
+        software_s=whole.software_s + n_small * small.software_s,
+        doubt_s=whole.doubt_s + n_small * small.doubt_s,
+    )
 
 
 def _with_ring(

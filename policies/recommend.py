@@ -195,6 +195,11 @@ def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...
     elif parts.inferred_links:
         notes.append("Some links of this plan were not measured: they are inferred from others.")
     notes += path_notes(chosen.plan, found.paths)
+    if situation.workload.n_batch_norms and not chosen.plan.options.sync_batchnorm:
+        notes.append(
+            "Batch normalisation takes each worker's own rows, so the curve is the same up to "
+            "chance; --sync-batchnorm makes it exact."
+        )
     if parts.assumed_speed:
         notes.append("A node of this plan was not profiled: its speed is assumed.")
     if any(n.id in held and n.price_source == "assumed" for n in situation.nodes):

@@ -148,6 +148,7 @@ class Workload:
     `startup_s` is the time from asking for a process on a node until the script's first line
     there (Python, TensorFlow's import), where it was measured. `own_loop` says that the script
     brings its own `train_loop_per_worker`, which only TensorFlow's all-reduce can serve.
+    `n_batch_norms` layers normalise over the batch.
     """
 
     fingerprint: str
@@ -164,6 +165,7 @@ class Workload:
     rounding: tuple[str, ...] = ()
     startup_s: float | None = None
     own_loop: bool = False
+    n_batch_norms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,9 @@ class PlanOptions:
     """What each worker of a plan holds, and how the workers talk.
 
     `path` is the network that they use (`direct` uses others beside it). `algorithm` is
-    `direct`'s; `sites` are the groups of ranks that its two levels have.
+    `direct`'s; `sites` are the groups of ranks that its two levels have. Under
+    `sync_batchnorm` batch statistics are those of the global batch, at the price of two exchanges
+    a layer; else each worker's own.
     """
 
     cpus_per_worker: float
@@ -179,6 +183,7 @@ class PlanOptions:
     path: str = DEFAULT_PATH
     algorithm: Algorithm | None = None
     sites: tuple[tuple[int, ...], ...] = ()
+    sync_batchnorm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +219,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the request allows. None means no limit (or: choose freely)."""
+    """What the request allows. None means no limit (or: choose freely).
+
+    `sync_batchnorm` asks for exact batch statistics under `direct` too.
+    """
 
     budget_usd: float | None = None
     deadline_s: float | None = None
@@ -225,6 +233,7 @@ class Limits:
     cpus_per_worker: float | None = None
     gpus_per_worker: float | None = None
     explore: float = 0.02
+    sync_batchnorm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

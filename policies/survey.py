@@ -87,6 +87,9 @@ class Survey:
         return found
 
     def _forecast(self, plan: Plan) -> Forecast:
+        if plan.strategy == "direct":
+            is_exact = self.situation.limits.sync_batchnorm
+            plan = replace(plan, options=replace(plan.options, sync_batchnorm=is_exact))
         return forecast(plan, self.situation, self.paths.links_of(plan), self.residual)
 
     def _best(self, forecasts: Sequence[Forecast]) -> Forecast:

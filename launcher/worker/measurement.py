@@ -15,6 +15,7 @@ class Measurement:
         max_workers: what the data can feed, with the reason.
         import_s: time TensorFlow took to import; setup_s: script start to first step's end.
         ready_s: from the call in the worker to the script's first line; took_s: to its return.
+        n_batch_norms: layers that normalise over the batch.
         spawn_s: from asking for the process to the call in it, as the driver saw it.
     """
 
@@ -36,6 +37,7 @@ class Measurement:
     ready_s: float = 0.0
     took_s: float = 0.0
     spawn_s: float = 0.0
+    n_batch_norms: int = 0
 
     @property
     def startup_s(self) -> float:

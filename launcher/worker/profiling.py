@@ -156,6 +156,7 @@ class Profiler:
             payload_bytes=int(sum(np.prod(v.shape) * _item_bytes(v) for v in variables)),
             n_tensors=len(variables),
             random_layers=_random_layers(call.model),
+            n_batch_norms=sum(map(_is_batch_norm, call.model._flatten_layers())),
             max_workers=limit[0],
             max_workers_reason=limit[1],
             import_s=self._import_s,
@@ -292,6 +293,10 @@ def _n_rows(x: Any) -> int:
 
 def _item_bytes(variable: Any) -> int:
     return int(np.dtype(getattr(variable.dtype, "as_numpy_dtype", variable.dtype)).itemsize)
+
+
+def _is_batch_norm(layer: Any) -> bool:
+    return "BatchNormalization" in type(layer).__name__ and bool(layer.trainable)
 
 
 def _random_layers(model: Any) -> tuple[str, ...]:

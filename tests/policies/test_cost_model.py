@@ -152,3 +152,13 @@ def test_fewer_cpus_are_never_faster(case, factor):
 def one_each_s(case):
     cpus = whole_cpus(min(n.cpus for n in case.nodes))
     return step_time_s(plan_on([n.id for n in case.nodes], cpus), case)
+
+
+def test_batch_norm_over_all_workers_costs_two_latencies_a_layer():
+    case = situation([node(x) for x in "ab"], network("ab", 0.050), load=workload())
+    deep = replace(case, workload=replace(case.workload, n_batch_norms=10))
+    plan = plan_on("ab")
+    extra_s = step_time_s(plan, deep) - step_time_s(plan, case)
+    assert extra_s > 20 * 0.050
+    local = replace(plan, options=replace(plan.options, sync_batchnorm=False))
+    assert step_time_s(local, deep) == step_time_s(plan, case)
