@@ -120,15 +120,19 @@ def compare(
                 candidate["time_s"]["mean"],
                 candidate["step_s"]["mean"],
             )
-            report(f"{workload} at {1e3 * rtt_s:g} ms: best {row.best}, chosen {n}")
+            said = ", ".join(
+                f"{c['n_workers']}: {1e3 * c['step_s']['mean']:.0f} ms, {c['time_s']['mean']:.0f} s"
+                for c in decision["candidates"]
+            )
+            report(f"{workload} at {1e3 * rtt_s:g} ms: best {row.best}, chosen {n} ({said})")
             yield row
 
 
 def train(lab: Lab, strategy: str, workload: str, n: int, rtts_s: Sequence[float]) -> Trained:
     """Train with n workers until the step is measured at every round trip, then stop it."""
     lab.set("*-*", rtt_s=rtts_s[0])
-    home = f"/tmp/home/train-{workload}-{n}"
-    command = [*launch(workload, strategy), "--workers", str(n), "--yes", "--name", "measured"]
+    home = f"/tmp/home/train-{workload}"  # the profile is remembered, as it is for people
+    command = [*launch(workload, strategy), "--workers", str(n), "--yes", "--name", f"measured-{n}"]
     command += ["--", "--steps", str(STEPS), "--epochs", "100000"]
     process = lab.popen(
         "h1",
@@ -151,7 +155,7 @@ def train(lab: Lab, strategy: str, workload: str, n: int, rtts_s: Sequence[float
     finally:
         process.kill()
         process.wait()
-    startup_s = startup(lab, home)
+    startup_s = startup(lab, home, n)
     steps = ", ".join(f"{1e3 * s:.1f} ms" for s in step_s_by_rtt.values())
     report(f"{workload} n={n}: started in {startup_s:.1f} s, steps of {steps}")
     return Trained(workload, n, startup_s, step_s_by_rtt)
@@ -184,9 +188,10 @@ def step_times(process: subprocess.Popen[str]) -> Iterator[float]:
     raise SystemExit(f"launch ended or took over {LIMIT_S:g} s:\n{''.join(lines[-40:])}")
 
 
-def startup(lab: Lab, home: str) -> float:
+def startup(lab: Lab, home: str, n: int) -> float:
     """From the decision to the first step, by the run's record."""
-    record = json.loads(lab.outside("h1", f"{home}/launch/runs/measured/run.json").read_text())
+    path = lab.outside("h1", f"{home}/launch/runs/measured-{n}/run.json")
+    record = json.loads(path.read_text())
     segment = record["segments"][0]
     return moment(segment["first_step_at"]) - moment(segment["started"])
 
