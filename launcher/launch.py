@@ -200,6 +200,7 @@ class Launch:
         self._book.write(record)
         for line in measured.checkup.lines(cluster.nodes):
             self._screen.warn(line)
+            self._book.write(self._book.record.happened("warning", line, now()))
         cluster = measured.checkup.fit_part(cluster)
         self._note_cluster(cluster)
         self._screen.measured(measured, cluster)
