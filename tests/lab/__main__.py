@@ -81,7 +81,7 @@ def _up(
 
 @app.command("launch", context_settings=PASS_ON, add_help_option=False)
 def _launch(ctx: typer.Context) -> None:
-    """Run the launcher on h1: scripts/lab launch train.py --budget 5."""
+    """Run the launcher on h1: scripts/lab launch train.py --budget 5 -- --epochs 3."""
     _become(find(), "h1", ["launch", *ctx.args])
 
 
@@ -193,6 +193,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def _call(words: Sequence[str]) -> Any:
+    if words[:1] == ["launch"]:  # word for word: a parser would take the -- before ARGS away
+        _become(find(), "h1", words)
     command = typer.main.get_command(app)
     return command.main(args=[*words] or ["--help"], prog_name="scripts/lab", standalone_mode=False)
 

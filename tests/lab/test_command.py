@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import __main__ as command_line
 from tests.lab.__main__ import main
 from tests.lab.host import ROOT
 from tests.lab.requirement import missing
@@ -116,3 +117,18 @@ def test_without_root_the_reason_is_told(
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert main(["up"]) == 4
     assert "No lab here: the lab needs root" in capsys.readouterr().err
+
+
+def test_the_launcher_gets_its_words_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[object] = []
+
+    def become(standing: object, host: str, command: object) -> None:
+        got.append((standing, host, command))
+        raise SystemExit(0)
+
+    monkeypatch.setattr(command_line, "find", lambda: "the lab")
+    monkeypatch.setattr(command_line, "_become", become)
+    words = ["launch", "train.py", "--budget", "5", "--", "--epochs", "3"]
+    with pytest.raises(SystemExit):
+        command_line.main(words)
+    assert got == [("the lab", "h1", words)]
