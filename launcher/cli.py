@@ -273,30 +273,29 @@ def _doctor(
 def _up(ctx: typer.Context, file: o.ClusterFile) -> None:
     """Bring a cluster up with `ray up`, and see that every node has joined."""
     from launcher.bring_up import bring_up
-    from launcher.cluster_file import read_cluster_file
-    from launcher.machines import make_machines
     from launcher.nodes_report import print_nodes
 
-    session: Session = ctx.obj
-    refuse_args(session)
-    cluster_file = read_cluster_file(Path(file))
-    machines = make_machines(cluster_file, session.start_logging(say))
-    print_nodes(_console(session), bring_up(cluster_file, machines, say))
+    cluster_file, machines = _machines_of(ctx.obj, file)
+    print_nodes(_console(ctx.obj), bring_up(cluster_file, machines, say))
 
 
 @app.command("down")
 def _down(ctx: typer.Context, file: o.ClusterFile) -> None:
     """Take a cluster down with `ray down`, and see that Ray has ended on every node."""
     from launcher.bring_up import take_down
+
+    take_down(*_machines_of(ctx.obj, file), say)
+    say(f"the cluster of {file} is down")
+
+
+def _machines_of(session: Session, file: str) -> tuple[Any, Any]:
+    """What a cluster's file says, and the machines that it names."""
     from launcher.cluster_file import read_cluster_file
     from launcher.machines import make_machines
 
-    session: Session = ctx.obj
     refuse_args(session)
     cluster_file = read_cluster_file(Path(file))
-    machines = make_machines(cluster_file, session.start_logging(say))
-    take_down(cluster_file, machines, say)
-    say(f"the cluster of {file} is down")
+    return cluster_file, make_machines(cluster_file, session.start_logging(say))
 
 
 def main() -> None:

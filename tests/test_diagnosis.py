@@ -161,8 +161,8 @@ def test_a_path_that_the_driver_lacks_is_told_too() -> None:
 
 
 def test_a_path_in_the_shipped_folder_is_better_relative() -> None:
-    need = PathNeed("/home/ada/work/data/x.csv", "--data", "input")
-    (problem,) = paths(need, driver=True, b=False, root=Path("/home/ada/work"))
+    need = PathNeed("/project/data/x.csv", "--data", "input")
+    (problem,) = paths(need, driver=True, b=False, root=Path("/project"))
     assert "name it as data/x.csv" in problem.text
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.worker.cpu_quota import allowed_cpus
+from launcher.worker.greeting import read_exactly
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class CheckupAgent:
         try:
             with sock:
                 sock.settimeout(_PATIENCE_S)
-                if hmac.compare_digest(_read(sock, TOKEN_BYTES), self._token):
+                if hmac.compare_digest(read_exactly(sock, TOKEN_BYTES), self._token):
                     while sock.recv(1):
                         sock.sendall(_CLOCK.pack(self._clock()))
         except OSError as error:
@@ -247,16 +248,6 @@ def _reading(sock: socket.socket) -> tuple[float, float]:
     """Round trip and the peer's clock minus ours, both in seconds, as NTP takes them."""
     asked_s, started_s = time.time(), time.perf_counter()
     sock.sendall(b"?")
-    (theirs_s,) = _CLOCK.unpack(_read(sock, _CLOCK.size))
+    (theirs_s,) = _CLOCK.unpack(read_exactly(sock, _CLOCK.size))
     rtt_s = time.perf_counter() - started_s
     return rtt_s, theirs_s - (asked_s + rtt_s / 2)
-
-
-def _read(sock: socket.socket, n_bytes: int) -> bytes:
-    data = b""
-    while len(data) < n_bytes:
-        part = sock.recv(n_bytes - len(data))
-        if not part:
-            raise ConnectionError("the other side closed the connection")
-        data += part
-    return data
