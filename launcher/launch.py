@@ -35,8 +35,9 @@ from launcher.record import (
     timestamp,
 )
 from launcher.runs import RunStore
+from launcher.standing import View
 from launcher.stored import Shipped
-from launcher.supervise import Allowance, Ended, Supervisor, View
+from launcher.supervise import Allowance, Ended, Supervisor
 from launcher.trainer import SegmentRun, start_keeper
 from launcher.worker.job import Direct, Job
 from policies.candidates import pools

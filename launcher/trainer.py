@@ -45,16 +45,38 @@ def tensorflow_trainer() -> type:
     use. Its placement group cleaner asks Ray's dashboard whether the controller lives; without
     a dashboard every run waits 12 s for it at its end. Ray itself frees the placement group of
     a controller that died with its driver.
+
+    Its `controller` is the actor that holds the workers, once `fit` has started it: whoever kills
+    it ends them all at once, where Ray Train would wait for nodes that do not answer.
     """
+    import ray
     from ray.train.v2._internal.callbacks.placement_group_callback import (
         PlacementGroupCleanerCallback,
     )
+    from ray.train.v2._internal.constants import get_env_vars_to_propagate
+    from ray.train.v2._internal.execution.controller import TrainController
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
     from ray.train.v2.tensorflow.tensorflow_trainer import TensorflowTrainer
 
     class LaunchTrainer(TensorflowTrainer):
         def __init__(self, train_loop: Any, *, backend_config: Any, **kwargs: Any) -> None:
             DataParallelTrainer.__init__(self, train_loop, backend_config=backend_config, **kwargs)
+
+        controller: Any = None
+        is_cancelled = False
+
+        def _initialize_and_run_controller(self, **options: Any) -> Any:
+            here = {ray._raylet.RAY_NODE_ID_KEY: ray.get_runtime_context().get_node_id()}
+            variables = get_env_vars_to_propagate()
+            variables.setdefault("RAY_WARN_BLOCKING_GET_INSIDE_ASYNC", "0")
+            remote = ray.remote(
+                num_cpus=0, label_selector=here, runtime_env={"env_vars": variables}
+            )(TrainController)
+            self.controller = remote.remote(**options)
+            if self.is_cancelled:
+                ray.kill(self.controller)
+            ray.get(self.controller.run.remote())
+            return ray.get(self.controller.get_result.remote())
 
         def _create_default_callbacks(self) -> list[Any]:
             made = super()._create_default_callbacks()
@@ -118,6 +140,8 @@ class SegmentRun:
         self.plan, self._job, self._keeper = plan, job, keeper
         self._ips_by_node = ips_by_node(plan, network)
         self._name, self._log_dir = name, log_dir
+        self._made: Any = None  # the trainer
+        self._is_aborted = False
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._fit, name="launch-segment", daemon=True)
 
@@ -143,9 +167,22 @@ class SegmentRun:
         """Ask all ranks to stop at one agreed step, with a checkpoint."""
         self._keeper.order.remote(ORDER_STOP)
 
+    def abort(self) -> None:
+        """End the workers at once: with their controller Ray ends them and frees their nodes."""
+        import ray
+
+        self._is_aborted = True
+        if self._made is None:
+            return
+        self._made.is_cancelled = True
+        if self._made.controller is not None:
+            ray.kill(self._made.controller)
+
     def _fit(self) -> None:
         try:
-            self._trainer().fit()
+            self._made = self._trainer()
+            if not self._is_aborted:
+                self._made.fit()
         except BaseException as error:  # noqa: BLE001 - handed to the driver's main thread
             logger.info("Ray Train ended with %s: %s", type(error).__name__, error)
             self.error = error

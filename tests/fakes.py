@@ -21,7 +21,7 @@ from launcher.record import (
     StepTime,
     new_record,
 )
-from launcher.supervise import TrainingStatus
+from launcher.standing import TrainingStatus
 from launcher.worker.job import ORDER_NONE, Event
 from policies.schema import (
     Candidate,
@@ -197,6 +197,7 @@ class FakeTraining:
     ) -> None:
         self.plan, self.error = a_plan(1), error
         self.stopped_at_s: list[float] = []
+        self.aborted_at_s: list[float] = []
         self._clock, self._script = clock, list(script)
         self._ends_at_s, self._stops_in_s = ends_at_s, stops_in_s
 
@@ -218,6 +219,10 @@ class FakeTraining:
         self.stopped_at_s.append(self._clock.now_s)
         if self._stops_in_s is not None:
             self._ends_at_s = min(self._ends_at_s, self._clock.now_s + self._stops_in_s)
+
+    def abort(self) -> None:
+        self.aborted_at_s.append(self._clock.now_s)
+        self._ends_at_s = self._clock.now_s
 
 
 class Method:

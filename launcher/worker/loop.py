@@ -49,7 +49,7 @@ def train(config: dict[str, Any]) -> None:
         _tell_error(keeper, channel, rank, "script", error.text)
         raise WorkerFailedError from None
     except TrainingFailedError as error:
-        _tell_error(keeper, channel, rank, "lost", str(error))
+        _tell_error(keeper, channel, rank, "lost", str(error), peer=getattr(error, "rank", None))
         raise WorkerFailedError from None
     except LauncherError as error:
         kind = "storage" if isinstance(error, StorageError) else "refused"
@@ -150,7 +150,9 @@ def _watch(
     return session
 
 
-def _tell_error(keeper: Any, channel: Channel, rank: int, kind: str, text: str) -> None:
+def _tell_error(
+    keeper: Any, channel: Channel, rank: int, kind: str, text: str, **more: Any
+) -> None:
     import time
 
     import ray
@@ -161,6 +163,6 @@ def _tell_error(keeper: Any, channel: Channel, rank: int, kind: str, text: str) 
         channel.flush()
     ray.get(
         keeper.tell.remote(
-            [Event("error", time.time(), {"rank": rank, "kind": kind, "text": text})]
+            [Event("error", time.time(), {"rank": rank, "kind": kind, "text": text, **more})]
         )
     )
