@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tests.lab.host import Host, boot, system_files
 from tests.lab.network import LinkState, LinkValues, Network, known, start_network
-from tests.lab.ray_node import RayNode, authentication, start_cluster
+from tests.lab.ray_node import RayNode, authentication, join_cluster, start_cluster
 from tests.lab.requirement import missing
 from tests.lab.session import Session, open_session
 
@@ -319,6 +319,13 @@ class Lab(Hosts):
         for name, cpus in zip(self.names, self._cpus, strict=True):
             self.set_cpu(name, cpus)
         return self._ray_address
+
+    def join_ray(self, name: str, *, num_cpus: float = 1) -> None:
+        """Let a host join the cluster that runs; returns when it has."""
+        labels = self._labels[self.names.index(name)]
+        self.set_cpu(name, None)
+        join_cluster(RayNode(self.host(name), num_cpus, labels), self.ray_address, self.environment)
+        self.set_cpu(name, self._cpus[self.names.index(name)])
 
 
 def _per_host(values: Sequence[Any] | None, default: Any, n_hosts: int, what: str) -> list[Any]:

@@ -56,8 +56,13 @@ def start_cluster(nodes: Sequence[RayNode], environment: Mapping[str, str]) -> s
     address = f"{head.host.addresses[0]}:{PORT}"
     _start(head, ["--head", f"--port={PORT}", "--include-dashboard=false"], environment)
     with ThreadPoolExecutor(len(nodes)) as pool:  # `ray start` returns when the node has joined
-        list(pool.map(lambda node: _start(node, [f"--address={address}"], environment), others))
+        list(pool.map(lambda node: join_cluster(node, address, environment), others))
     return address
+
+
+def join_cluster(node: RayNode, address: str, environment: Mapping[str, str]) -> None:
+    """Start Ray on a host that joins the cluster; returns when it has joined."""
+    _start(node, [f"--address={address}"], environment)
 
 
 def _start(node: RayNode, words: Sequence[str], environment: Mapping[str, str]) -> None:
