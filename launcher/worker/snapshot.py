@@ -1,13 +1,18 @@
 """Turn the state of training into bytes and back, without creating a TensorFlow variable.
 
 A snapshot is an `.npz` file: arrays under numbered names, and `state.json`, in which an array
-stands as {"__array__": name} and a tuple as {"__tuple__": […]}.
+stands as {"__array__": name} and a tuple as {"__tuple__": […]}. Behind it stand `SEAL` and the
+SHA-256 of all that comes before, so that damage shows without unpacking anything. What reads zip
+files ignores those 40 bytes.
 """
 
+import contextlib
+import hashlib
 import io
 import json
 import zipfile
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +21,8 @@ from launcher.errors import RecordError
 
 FORMAT = 1
 STATE = "state.json"
+SEAL = b"sha256:\n"
+SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size
 # What reading a damaged archive can raise: a wrong header looks like an unknown compression
 # (NotImplementedError), an encrypted file (RuntimeError) or another kind of value (TypeError).
 DAMAGE = (
@@ -39,6 +46,10 @@ def dump(state: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     arrays[STATE] = np.frombuffer(text.encode(), dtype=np.uint8)
     np.savez(buffer, **arrays)  # type: ignore[arg-type] # names are not known to be arrays
+    with buffer.getbuffer() as content:
+        digest = hashlib.sha256(content).digest()
+    buffer.seek(0, io.SEEK_END)
+    buffer.write(SEAL + digest)
     return buffer.getvalue()
 
 
@@ -48,6 +59,24 @@ def load(data: bytes) -> dict[str, Any]:
     Raises:
         RecordError: the bytes are damaged or of a later format.
     """
+    with _opened(data) as (state, bundle):
+        return dict(_decode(state, bundle))
+
+
+def position(data: bytes) -> dict[str, Any]:
+    """The "position" in a snapshot, which holds no array; the rest is verified, not unpacked.
+
+    Raises:
+        RecordError: the bytes are damaged or of a later format.
+    """
+    with _opened(data) as (state, bundle):
+        return dict(_decode(state["position"], bundle))
+
+
+@contextlib.contextmanager
+def _opened(data: bytes) -> Iterator[tuple[Any, Any]]:
+    """The encoded state of a snapshot that is whole, and its arrays."""
+    _verify(data)
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as bundle:
             document = json.loads(bundle[STATE].tobytes().decode())
@@ -56,9 +85,19 @@ def load(data: bytes) -> dict[str, Any]:
                     f"The checkpoint has format {document['format']}, this launcher reads up to "
                     f"{FORMAT}. Update the launcher."
                 )
-            return dict(_decode(document["state"], bundle))
+            yield document["state"], bundle
     except DAMAGE as error:
         raise RecordError(f"The checkpoint is damaged ({error}). Use an earlier one.") from error
+
+
+def _verify(data: bytes) -> None:
+    content, seal = memoryview(data)[:-SEAL_BYTES], data[-SEAL_BYTES:]
+    if not seal.startswith(SEAL):
+        raise RecordError(
+            f"The checkpoint is damaged (it ends after {len(data):,} bytes). Use an earlier one."
+        )
+    if hashlib.sha256(content).digest() != seal[len(SEAL) :]:
+        raise RecordError("The checkpoint is damaged (its checksum is wrong). Use an earlier one.")
 
 
 def is_plain(value: Any) -> bool:
