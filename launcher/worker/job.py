@@ -41,6 +41,7 @@ class Job:
         artifacts: reference to the zipped files that rank 0 had left, or None.
         direct: how to exchange gradients; None leaves it to TensorFlow.
         shares: each rank's part of the global batch, any scale (empty for equal ones).
+        watch: names this segment for the sentries of its nodes.
         hints: lines that name likely causes, for messages ("train.py:12: np.random.default_rng()").
     """
 
@@ -62,6 +63,7 @@ class Job:
     direct: Direct | None = None
     shares: tuple[float, ...] = ()
     hints: tuple[str, ...] = ()
+    watch: str = "segment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Event:
     artifacts   {path, files, bytes}
     model       {path, bytes}
     warning     {text}
-    error       {rank, kind, text}
+    error       {rank, kind, text}, and `peer`, the rank that was lost, where that is known
     end         {how}: "done" or "stopped"
     """
 

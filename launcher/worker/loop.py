@@ -14,11 +14,13 @@ from ray.train.v2._internal.execution import context as ray_train_context
 
 from launcher.errors import LauncherError, StorageError, TrainingFailedError
 from launcher.worker import script, snapshot
+from launcher.worker.activity import ActivityFile, Attended, Phase
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.exchange.choice import make_exchange
 from launcher.worker.exchange.loss import lost_peer
 from launcher.worker.job import Job
+from launcher.worker.observed import Observed, observe_evaluation
 from launcher.worker.output import captured_output
 from launcher.worker.script import Stopped, UserScriptError
 
@@ -43,8 +45,9 @@ def train(config: dict[str, Any]) -> None:
         Path(job.shown_root).name or "root"
     )
     channel = Channel(keeper if rank == 0 else None)
+    activity = _activity(job, rank, folder.parent)
     try:
-        _train(job, channel, folder, rank, world_size)
+        _train(job, channel, activity, folder, rank, world_size)
     except UserScriptError as error:
         _tell_error(keeper, channel, rank, "script", error.text)
         raise WorkerFailedError from None
@@ -59,9 +62,20 @@ def train(config: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):  # the keeper may be gone; nothing to add then
             channel.close()
         shutil.rmtree(folder.parent, ignore_errors=True)
+        activity.close()
 
 
-def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int) -> None:
+def _activity(job: Job, rank: int, folder: Path) -> ActivityFile:
+    """Where this process notes what it is doing, for the sentry of its node."""
+    import ray
+
+    node_id = ray.get_runtime_context().get_node_id()
+    return ActivityFile.of_rank(job.watch, node_id, rank, folder)
+
+
+def _train(
+    job: Job, channel: Channel, activity: ActivityFile, folder: Path, rank: int, world_size: int
+) -> None:
     import ray
 
     channel.emit("stage", text="starting TensorFlow")
@@ -71,12 +85,13 @@ def _train(job: Job, channel: Channel, folder: Path, rank: int, world_size: int)
     if job.artifacts is not None:
         script.unpack(ray.get(job.artifacts), folder)
     resume = snapshot.load(ray.get(job.checkpoint)) if job.checkpoint is not None else None
-    checkpoints = Checkpoints(channel, folder, listing, job.checkpoint_every_s)
-    session = _watch(job, parallel, channel, checkpoints, rank, resume)
+    checkpoints = Attended(Checkpoints(channel, folder, listing, job.checkpoint_every_s), activity)
+    session = _watch(job, parallel, channel, activity, checkpoints, rank, resume)
     if session is not None:
         channel.obey(session.order)
     script.seed_everything(job.seed, job.frameworks if parallel is not None else ())
     channel.emit("stage", text="running the script")
+    activity.enter(Phase.SCRIPT)
     capture: AbstractContextManager[None] = contextlib.nullcontext()
     if rank == 0:
         capture = captured_output(_shown(channel, str(folder), job.shown_root))
@@ -136,7 +151,13 @@ def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
 
 
 def _watch(
-    job: Job, parallel: Any, channel: Channel, checkpoints: Any, rank: int, resume: Any
+    job: Job,
+    parallel: Any,
+    channel: Channel,
+    activity: ActivityFile,
+    checkpoints: Any,
+    rank: int,
+    resume: Any,
 ) -> Any:
     """The session of this rank, watching the frameworks' `fit`; None if there is no engine."""
     if parallel is None:
@@ -146,7 +167,8 @@ def _watch(
 
     session = Session(parallel, channel, checkpoints, rank=rank, resume=resume, hints=job.hints)
     for name in job.frameworks:
-        watch(__import__(name), session)
+        watch(__import__(name), Observed(session, activity))
+        observe_evaluation(__import__(name), activity)
     return session
 
 
