@@ -47,6 +47,7 @@ class Lost:
 
     text: str
     nodes: tuple[str, ...] = ()
+    is_stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Starting, resuming and resizing are this one path; they differ only in the job's
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,7 @@ class SegmentRun:
         name: for Ray's own files.
         log_dir: where Ray Train may write.
         network: knows the nodes' addresses on the plan's path.
+        end_workers: kills the workers' processes where they are.
     """
 
     def __init__(
@@ -136,7 +138,9 @@ class SegmentRun:
         keeper: Any,
         log_dir: Path,
         network: Network | None = None,
+        end_workers: Callable[[], None] = lambda: None,
     ) -> None:
+        self._end_workers = end_workers
         self.plan, self._job, self._keeper = plan, job, keeper
         self._ips_by_node = ips_by_node(plan, network)
         self._name, self._log_dir = name, log_dir
@@ -172,6 +176,7 @@ class SegmentRun:
         import ray
 
         self._is_aborted = True
+        self._end_workers()
         if self._made is None:
             return
         self._made.is_cancelled = True

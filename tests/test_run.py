@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.book import Book, now
-from launcher.config import Environment, Request
-from launcher.errors import BudgetTooSmallError, ClusterError, RecordError, UsageError
-from launcher.launch import Launch
+from launcher.book import now
+from launcher.config import Environment
+from launcher.errors import ClusterError, RecordError, UsageError
 from launcher.record import HEARTBEAT_TIMEOUT_S, RunRecord
 from launcher.run import resume, run
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
 from launcher.stored import CODE_FILE, Shipped
-from tests.fakes import FakeScreen, a_decision, a_record, a_request
+from tests.fakes import FakeScreen, a_record, a_request
 
 Keep = Callable[..., RunRecord]
 
@@ -139,45 +138,3 @@ def test_a_cluster_that_is_not_there_leaves_the_name_free(
     assert screen.records == [result.record]
     assert not store.has("brave-otter")
     assert store.storage.list("runs") == ()
-
-
-def launch(request: Request, environment: Environment, screen: FakeScreen) -> Launch:
-    store = RunStore(Storage.open(request.storage), RunIndex(environment.state_dir / "runs"))
-    shipped = Shipped(b"zip", "f" * 16, "train.py", "/project", "train.py", "fit", ("keras",))
-    book = Book(None, a_record())
-    return Launch(request, environment, screen, environment.cwd, shipped, store, book)
-
-
-UNSURE = replace(a_decision(), p_fits=0.4)
-
-
-def test_a_plan_that_surely_fits_needs_no_question(
-    environment: Environment, tmp_path: Path
-) -> None:
-    launch(a_request(str(tmp_path)), environment, FakeScreen())._confirm(a_decision())
-
-
-def test_yes_answers_the_question(environment: Environment, tmp_path: Path) -> None:
-    launch(a_request(str(tmp_path), yes=True), environment, FakeScreen())._confirm(UNSURE)
-
-
-def test_without_a_terminal_an_unsure_plan_is_refused(
-    environment: Environment, tmp_path: Path
-) -> None:
-    with pytest.raises(BudgetTooSmallError, match=r"probability of 40%.*--yes.*raise --budget"):
-        launch(a_request(str(tmp_path)), environment, FakeScreen())._confirm(UNSURE)
-
-
-@pytest.mark.parametrize("answer", [True, False])
-def test_at_a_terminal_the_user_decides(
-    environment: Environment, tmp_path: Path, answer: bool
-) -> None:
-    screen = FakeScreen(answer=answer)
-    request = a_request(str(tmp_path), budget_usd=None, deadline_s=60.0, stdin_is_tty=True)
-    if answer:
-        launch(request, environment, screen)._confirm(UNSURE)
-    else:
-        with pytest.raises(BudgetTooSmallError, match="Not started: raise --deadline"):
-            launch(request, environment, screen)._confirm(UNSURE)
-    assert len(screen.questions) == 1
-    assert "probably stop at the deadline" in screen.questions[0]
