@@ -2,18 +2,46 @@
 
 It is the one place that writes a run's checkpoints, artifacts and model, so the cluster needs
 no shared file system. The driver reads its events; rank 0 gets the driver's orders as the
-answer to what it reports.
+answer to what it reports. The newest checkpoint stays in its memory, so training can go on from
+it whatever storage does.
 """
 
+import errno
+import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from launcher.backlog import Backlog, Item
 from launcher.errors import StorageError
 from launcher.worker.job import ORDER_NONE, Event
 
 KEEP_CHECKPOINTS = 3
+PATIENCE_S = 20.0  # for storage to take a checkpoint, before training goes on regardless
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+FOLDER = "checkpoints"
+_CHECKPOINT = re.compile(r"(\d{20})(?:-([0-9a-f]+))?\.npz")
+_FILES = re.compile(r"files-([0-9a-f]+)\.zip")
+_UNFINISHED = re.compile(r"\..*\.part")
+
+
+def files_path(key: str) -> str:
+    """Where the script's files lie that belong to a checkpoint."""
+    return f"{FOLDER}/files-{key}.zip"
+
+
+def files_key(path: str) -> str | None:
+    """The key of the files that belong to a checkpoint, as its path tells."""
+    match = _CHECKPOINT.fullmatch(path.rpartition("/")[2])
+    return match[2] if match else None
+
+
+def checkpoint_paths(names: tuple[str, ...]) -> list[str]:
+    """Those of a folder's files that are checkpoints, oldest first."""
+    return [f"{FOLDER}/{name}" for name in sorted(names) if _CHECKPOINT.fullmatch(name)]
 
 
 class Keeper:
@@ -27,13 +55,15 @@ class Keeper:
     def __init__(self, storage: str, run: str) -> None:
         from launcher.storage import Storage
 
-        self._folder = Storage.open(storage).folder(f"runs/{run}")
         self._events: list[Event] = []
         self._order = ORDER_NONE
         self._arrived = threading.Condition()
-        self._writing = threading.Lock()
-        self._kept = sorted(f"checkpoints/{name}" for name in self._folder.list("checkpoints"))
-        self._is_failing = False
+        self._shelf = Shelf(Storage.open(storage).folder(f"runs/{run}"), self._say)
+        self._backlog = Backlog(self._shelf)
+        self._shelf.needed = self._backlog.paths
+        self._last_ns = self._shelf.last_ns
+
+    # ------------------------------------------------------------------ events and orders
 
     def tell(self, events: list[Event]) -> int:
         """Take events from a worker; answer with the driver's order."""
@@ -56,45 +86,172 @@ class Keeper:
         with self._arrived:
             self._order = code
 
-    def keep_checkpoint(self, position: dict[str, int], data: bytes) -> None:
-        """Write a checkpoint, then tell the driver; keep the last few."""
-        started_s = time.monotonic()
-        with self._writing:
-            path = f"checkpoints/{time.time_ns():020d}.npz"
-            self._write(path, data)
-            self._kept.append(path)
-            for old in self._kept[:-KEEP_CHECKPOINTS]:
-                self._folder.delete(old)
-            self._kept = self._kept[-KEEP_CHECKPOINTS:]
-        took_s = time.monotonic() - started_s
-        self._say("checkpoint", position=position, path=path, bytes=len(data), took_s=took_s)
-
-    def keep_artifacts(self, data: bytes, n_files: int) -> None:
-        """Write the zipped files that rank 0 has left."""
-        path = "artifacts.zip"
-        with self._writing:
-            self._write(path, data)
-        self._say("artifacts", path=path, files=n_files, bytes=len(data))
-
-    def keep_model(self, name: str, data: bytes) -> None:
-        """Write the trained model."""
-        path = name
-        with self._writing:
-            self._write(path, data)
-        self._say("model", path=path, bytes=len(data))
-
-    def _write(self, path: str, data: bytes) -> None:
-        """Write a file; that storage fails is told once, since not every caller waits."""
-        try:
-            self._folder.write(path, data)
-        except StorageError as error:
-            if not self._is_failing:
-                self._say(
-                    "warning", text=f"{error} No new checkpoint is kept until it works again."
-                )
-            self._is_failing = True
-            raise
-        self._is_failing = False
-
     def _say(self, kind: str, **detail: Any) -> None:
         self.tell([replace(Event(kind, time.time()), detail=detail)])
+
+    # ------------------------------------------------------------------ what rank 0 hands over
+
+    def keep_checkpoint(
+        self, position: dict[str, int], data: bytes, files: str = "", took_s: float = 0.0
+    ) -> None:
+        """Take a checkpoint, and wait for a while until it is in storage.
+
+        Args:
+            files: key of the script's files that belong to it, handed over before.
+            took_s: what the last one took from its copy to storage, for the driver's reserve.
+        """
+        self._last_ns = max(time.time_ns(), self._last_ns + 1)  # a clock may have been set back
+        path = f"{FOLDER}/{self._last_ns:020d}{'-' * bool(files)}{files}.npz"
+        needs = files_path(files) if files else None
+        detail = {"position": position, "path": path, "bytes": len(data), "took_s": took_s}
+        self._backlog.put(Item("checkpoint", path, data, needs, is_held=True, detail=detail))
+        self._wait_for(path)
+
+    def keep_files(self, key: str, data: bytes, n_files: int, wait: bool = True) -> None:
+        """Take the zipped files that rank 0 has left; `wait` for storage for a while."""
+        path = files_path(key)
+        detail = {"path": path, "files": n_files, "bytes": len(data)}
+        self._backlog.put(Item("artifacts", path, data, is_held=True, detail=detail))
+        if wait:
+            self._wait_for(path)
+
+    def keep_model(self, name: str, data: bytes) -> None:
+        """Take the trained model, and wait for a while until it is in storage."""
+        self._backlog.put(Item("model", name, data, detail={"path": name, "bytes": len(data)}))
+        self._wait_for(name)
+
+    def _wait_for(self, path: str) -> None:
+        if not self._backlog.settled(path, PATIENCE_S):
+            self._shelf.complain(
+                f"Storage has not taken {path} for {PATIENCE_S:.0f} s. Is it slow, or does it hang?"
+            )
+
+    # ------------------------------------------------------------------ what the driver asks
+
+    def newest(self) -> tuple[dict[str, int], bool] | None:
+        """Position of the newest checkpoint in memory, and whether files belong to it."""
+        item = self._backlog.newest("checkpoint")
+        return None if item is None else (item.detail["position"], item.needs is not None)
+
+    def newest_checkpoint(self) -> bytes:
+        """The newest checkpoint in memory. There must be one."""
+        item = self._backlog.newest("checkpoint")
+        assert item is not None
+        return item.data
+
+    def newest_files(self) -> bytes:
+        """The files that belong to it. There must be some."""
+        item = self._backlog.newest("checkpoint")
+        files = self._backlog.item(item.needs) if item is not None and item.needs else None
+        assert files is not None
+        return files.data
+
+    def unwritten(self, timeout_s: float) -> tuple[tuple[str, ...], str]:
+        """Try once more; paths of what is not in storage after `timeout_s`, and why."""
+        self._backlog.empty(timeout_s)
+        paths = tuple(item.path for item in self._backlog.waiting())
+        return paths, str(self._backlog.error or "Storage does not answer.")
+
+    def content(self, path: str) -> bytes:
+        """What is to be written to `path`."""
+        item = self._backlog.item(path)
+        assert item is not None
+        return item.data
+
+
+class Shelf:
+    """Writes to the run's folder, keeps the last few checkpoints, and says how it goes.
+
+    Args:
+        folder: the run's, a `Storage`.
+        say: takes the kind of an event and its details.
+    """
+
+    def __init__(self, folder: Any, say: Callable[..., None]) -> None:
+        self._folder, self._say = folder, say
+        self._is_failing = False
+        self._kept: list[str] = []
+        names = self._names()
+        self._kept = checkpoint_paths(names)
+        self._files = {match[1] for name in names if (match := _FILES.fullmatch(name))}
+        self._old = [f"{FOLDER}/{name}" for name in names if _UNFINISHED.fullmatch(name)]
+        self.needed: Callable[[], tuple[str, ...]] = tuple  # paths not to be cleared away
+
+    def _names(self) -> tuple[str, ...]:
+        from launcher.storage import in_time
+
+        what = f"{self._folder.path(FOLDER)} cannot be listed"
+        try:
+            names: tuple[str, ...] = in_time(what, lambda: self._folder.list(FOLDER), PATIENCE_S)
+        except StorageError as error:
+            self.complain(str(error))
+            return ()
+        return names
+
+    @property
+    def last_ns(self) -> int:
+        """The number of the newest checkpoint; 0 if there is none."""
+        return int(self._kept[-1].rpartition("/")[2][:20]) if self._kept else 0
+
+    def complain(self, text: str) -> None:
+        """Say that storage fails, once until it works again."""
+        if not self._is_failing:
+            newest = "none" if not self._kept else self._kept[-1].rpartition("/")[2]
+            self._say(
+                "warning",
+                text=f"{text} Training goes on: the newest checkpoint is held in memory and tried "
+                f"again until storage works. The newest in storage: {newest}.",
+            )
+        self._is_failing = True
+
+    def write(self, item: Item) -> None:
+        """Write the item's file."""
+        self._folder.write(item.path, item.data)
+
+    def written(self, item: Item, took_s: float) -> None:
+        """Tell the driver; clear away what is too old."""
+        if self._is_failing:
+            self._say("stage", text=f"storage works again: {item.path} is written")
+        self._is_failing = False
+        if item.kind == "checkpoint":
+            self._kept.append(item.path)
+            self._clear_away(KEEP_CHECKPOINTS)
+        elif (match := _FILES.fullmatch(item.path.rpartition("/")[2])) is not None:
+            self._files.add(match[1])
+        self._say(item.kind, **_with_time(item.detail, took_s))
+
+    def failed(self, error: StorageError) -> bool:
+        """Say it; where there is no room any more, make some and try at once."""
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in FULL and len(self._kept) > 1:
+            n_kept = len(self._kept)
+            self._clear_away(n_kept - 1)
+            if len(self._kept) < n_kept and not self._old:
+                return True
+        self.complain(str(error))
+        return False
+
+    def _clear_away(self, n_kept: int) -> None:
+        """Delete all but the last few checkpoints, and files that belong to none."""
+        self._old += self._kept[:-n_kept]
+        self._kept = self._kept[-n_kept:]
+        used = {files_key(path) for path in self._kept}
+        needed = self.needed()
+        unused = {key for key in self._files - used if files_path(key) not in needed}
+        self._files -= unused
+        self._old += [files_path(key) for key in sorted(unused)]
+        self._old = [path for path in self._old if not self._deleted(path)]
+
+    def _deleted(self, path: str) -> bool:
+        try:
+            self._folder.delete(path)
+        except StorageError:
+            return False  # tried again next time
+        return True
+
+
+def _with_time(detail: dict[str, Any], took_s: float) -> dict[str, Any]:
+    """With what it took, of a checkpoint the longer of that and of the whole way of the last."""
+    if "took_s" not in detail:
+        return detail
+    return detail | {"took_s": max(took_s, detail["took_s"])}

@@ -1,25 +1,31 @@
 """Files on any pyarrow filesystem: a local folder, NFS, S3 or GCS, by path or URI.
 
 A local write is atomic and survives a crash (temporary file, fsync, rename); object stores
-replace an object atomically by themselves.
+replace an object atomically by themselves; elsewhere a file is moved into place when it is whole.
 """
 
+import functools
 import os
+import queue
 import re
 import shutil
 import socket
+import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from launcher.errors import StorageError
 
+T = TypeVar("T")
+
 CONNECT_TIMEOUT_S = 5.0
+REPLACE_AT_ONCE = frozenset({"s3", "gcs", "abfs"})
 CLAIM_SETTLES_S = 1.5  # object stores date objects to the second
 
 
@@ -109,8 +115,7 @@ class Storage:
             if self.is_local:
                 _write_local(Path(self._at(name)), content)
                 return
-            self._make_parent(name)
-            with self.filesystem.open_output_stream(self._at(name)) as stream:
+            with self._output(name) as stream:
                 stream.write(content)
 
     def create(self, name: str, content: bytes) -> bool:
@@ -194,11 +199,7 @@ class Storage:
                 with _replacing(target) as stream, source.open("rb") as origin:
                     shutil.copyfileobj(origin, stream)
                 return
-            self._make_parent(name)
-            with (
-                source.open("rb") as origin,
-                self.filesystem.open_output_stream(self._at(name)) as stream,
-            ):
+            with source.open("rb") as origin, self._output(name) as stream:
                 shutil.copyfileobj(origin, stream, 2**20)
 
     def check_writable(self) -> None:
@@ -248,9 +249,57 @@ class Storage:
 
         return fs.FileSelector(self._at(name), recursive=recursive, allow_not_found=True)
 
-    def _make_parent(self, name: str) -> None:
-        parent = PurePosixPath(self._at(name)).parent
-        self.filesystem.create_dir(str(parent), recursive=True)
+    @contextmanager
+    def _output(self, name: str) -> Iterator[Any]:
+        """A stream whose content becomes the file when all of it is written."""
+        target = PurePosixPath(self._at(name))
+        self.filesystem.create_dir(str(target.parent), recursive=True)
+        if self.filesystem.type_name in REPLACE_AT_ONCE:
+            with self.filesystem.open_output_stream(str(target)) as stream:
+                yield stream
+            return
+        temporary = str(target.parent / _temporary_name(target.name))
+        try:
+            with self.filesystem.open_output_stream(temporary) as stream:
+                yield stream
+            self.filesystem.move(temporary, str(target))
+        except BaseException:
+            with suppress(OSError):
+                self.filesystem.delete_file(temporary)
+            raise
+
+
+def in_time(what: str, call: Callable[[], T], timeout_s: float) -> T:
+    """Call something that uses storage, which may hang; blocks for at most `timeout_s`.
+
+    Args:
+        what: has not happened if it hangs, as a message begins.
+
+    Raises:
+        StorageError: there was no answer in time. (The call may still go on in the background.)
+    """
+    outcome: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            found = call()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            outcome.put(functools.partial(_raise, error))
+        else:
+            outcome.put(lambda: found)
+
+    threading.Thread(target=work, name="launch-storage", daemon=True).start()
+    try:
+        give = outcome.get(timeout=timeout_s)
+    except queue.Empty:
+        raise StorageError(
+            f"{what}: no answer in {timeout_s:.0f} s. Is the storage mounted, and its server up?"
+        ) from None
+    return give()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 @contextmanager
@@ -288,7 +337,7 @@ def _check_endpoint(uri: str) -> None:
 def _replacing(target: Path) -> Iterator[Any]:
     """A stream whose content becomes the target file when all of it is on the disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.parent / f".{target.name[:40]}-{uuid.uuid4().hex}.part"
+    temporary = target.parent / _temporary_name(target.name)
     try:
         with temporary.open("xb") as stream:
             yield stream
@@ -298,6 +347,10 @@ def _replacing(target: Path) -> Iterator[Any]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _temporary_name(name: str) -> str:
+    return f".{name[:40]}-{uuid.uuid4().hex}.part"
 
 
 def _write_local(target: Path, content: bytes) -> None:

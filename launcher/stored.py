@@ -5,22 +5,24 @@ import json
 import logging
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from launcher import keeper
 from launcher.errors import RecordError, StorageError
 from launcher.record import RunRecord
-from launcher.storage import Storage
+from launcher.storage import Storage, in_time
 from launcher.worker import snapshot
+from launcher.worker.files import key as files_key
 from policies.schema import Work, Workload
 
 logger = logging.getLogger(__name__)
 
 CODE_FILE = "code.zip"
 ABOUT_FILE = "code.json"
-ARTIFACTS_FILE = "artifacts.zip"
 ARTIFACTS_FOLDER = "artifacts"
+READ_S = 600.0  # for a checkpoint of gigabytes over a slow line; a storage that hangs is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,43 +71,86 @@ class Shipped:
             ) from error
 
 
-def last_checkpoint(
-    folder: Storage, record: RunRecord, warn: Callable[[str], None]
-) -> tuple[bytes, dict[str, Any]] | None:
-    """The newest checkpoint that can be read, with its position; None if there is none.
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint in storage that is whole, with the script's files as they were then, zipped."""
 
-    A damaged or missing one is skipped with a warning.
+    data: bytes
+    position: dict[str, Any]
+    files: bytes | None = None
+
+
+def newest_checkpoint(folder: Storage, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint in a run's folder that is whole; None if there is none.
+
+    A damaged one is skipped with a warning; so is one whose files are damaged, unless no other
+    is left.
 
     Raises:
-        StorageError: storage cannot be read.
+        StorageError: storage cannot be read, or does not answer.
     """
-    for checkpoint in reversed(record.checkpoints):
+    what = f"{folder.path(keeper.FOLDER)} cannot be read"
+    return in_time(what, lambda: _newest_checkpoint(folder, warn), READ_S)
+
+
+def _newest_checkpoint(folder: Storage, warn: Callable[[str], None]) -> Checkpoint | None:
+    without_files: Checkpoint | None = None
+    for path in reversed(keeper.checkpoint_paths(folder.list(keeper.FOLDER))):
         try:
-            data = folder.read(checkpoint.path)
-            snapshot.load(data)
+            data = folder.read(path)
+            found = Checkpoint(data, snapshot.position(data))
         except FileNotFoundError:
-            continue  # only the last few are kept
+            continue  # cleared away meanwhile
         except RecordError as error:
-            warn(f"{folder.path(checkpoint.path)}: {error}")
+            warn(f"{folder.path(path)}: {error}")
             continue
-        return data, dict(checkpoint.position)
-    return None
+        key = keeper.files_key(path)
+        if key is None:
+            return found
+        files = _files(folder, keeper.files_path(key), key, warn)
+        if files is not None:
+            return replace(found, files=files)
+        without_files = without_files or found
+    if without_files is not None:
+        warn("Training goes on from a checkpoint without the files that the script had written.")
+    return without_files
+
+
+def _files(folder: Storage, path: str, key: str, warn: Callable[[str], None]) -> bytes | None:
+    """The script's files that belong to a checkpoint; None, with a warning, if damaged."""
+    try:
+        content = folder.read(path)
+    except FileNotFoundError:
+        warn(f"{folder.path(path)} is missing. An earlier checkpoint is tried.")
+        return None
+    if files_key(content) != key:
+        warn(f"{folder.path(path)} is damaged. An earlier checkpoint is tried.")
+        return None
+    return content
+
+
+def last_checkpoint(
+    folder: Storage,
+    record: RunRecord,  # noqa: ARG001
+    warn: Callable[[str], None],
+) -> tuple[bytes, dict[str, Any]] | None:
+    """The newest checkpoint that is whole, with its position; None if there is none."""
+    found = newest_checkpoint(folder, warn)
+    return None if found is None else (found.data, found.position)
 
 
 def read_artifacts(folder: Storage) -> bytes | None:
-    """The zipped files that the script had left, if any."""
-    try:
-        return folder.read(ARTIFACTS_FILE)
-    except FileNotFoundError:
-        return None
+    """The zipped files of the newest checkpoint, if any."""
+    found = newest_checkpoint(folder, logger.warning)
+    return None if found is None else found.files
 
 
-def unpack_artifacts(folder: Storage) -> str | None:
-    """Lay the artifacts out as files for people; the folder's path, or None without any."""
-    data = read_artifacts(folder)
-    if data is None:
+def unpack_artifacts(folder: Storage, path: str | None = None) -> str | None:
+    """Lay the zipped files at `path` out as files for people; the path of their folder."""
+    content = read_artifacts(folder) if path is None else folder.read(path)
+    if content is None:
         return None
-    with zipfile.ZipFile(io.BytesIO(data)) as bundle:
+    with zipfile.ZipFile(io.BytesIO(content)) as bundle:
         for info in bundle.infolist():
             name = PurePosixPath(info.filename)
             if info.is_dir() or name.is_absolute() or ".." in name.parts:

@@ -1,6 +1,7 @@
 """Hand-written values and fakes that tests share."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -242,7 +243,7 @@ class FakeKeeper:
         self.order, self.is_gone = ORDER_NONE, False
         self.tell = Method(self._tell)
         self.keep_checkpoint = Method(self._keep_checkpoint)
-        self.keep_artifacts = Method(self._keep_artifacts)
+        self.keep_files = Method(self._keep_files)
         self.keep_model = Method(self._keep_model)
 
     def _tell(self, events: list[Event]) -> int:
@@ -251,13 +252,15 @@ class FakeKeeper:
         self.calls += [(event.kind, event.detail) for event in events]
         return self.order
 
-    def _keep_checkpoint(self, position: dict[str, int], data: bytes) -> str:
+    def _keep_checkpoint(
+        self, position: dict[str, int], data: bytes, files: str, took_s: float
+    ) -> str:
         self.checkpoints.append(data)
-        return self._kept("checkpoint", position=position, bytes=len(data))
+        return self._kept("checkpoint", position=position, bytes=len(data), files=files)
 
-    def _keep_artifacts(self, data: bytes, n_files: int) -> str:
+    def _keep_files(self, key: str, data: bytes, n_files: int, wait: bool) -> str:
         self.artifacts = data
-        return self._kept("artifacts", files=n_files, bytes=len(data))
+        return self._kept("artifacts", files=n_files, bytes=len(data), key=key)
 
     def _keep_model(self, name: str, data: bytes) -> str:
         return self._kept("model", path=name, bytes=len(data))
@@ -313,6 +316,14 @@ class FakeScreen(FakeView):
 
     def ended(self, record: RunRecord) -> None:
         self.records.append(record)
+
+
+def soon(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
+    """Wait until something holds that another thread brings about; whether it does."""
+    ends_at_s = time.monotonic() + within_s
+    while not condition() and time.monotonic() < ends_at_s:
+        time.sleep(0.01)
+    return condition()
 
 
 def an_event(kind: str, /, **detail: object) -> Event:

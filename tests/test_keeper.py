@@ -1,11 +1,13 @@
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from launcher import keeper as module
 from launcher.errors import StorageError
-from launcher.keeper import KEEP_CHECKPOINTS, Keeper
+from launcher.keeper import FOLDER, KEEP_CHECKPOINTS, Keeper, checkpoint_paths, files_key
 from launcher.storage import Storage
 from launcher.worker.job import ORDER_NONE, ORDER_STOP
 from tests.fakes import an_event
@@ -55,36 +57,159 @@ def test_a_checkpoint_is_in_storage_before_it_is_told(keeper: Keeper, folder: St
     assert folder.read(event.detail["path"]) == b"state"
 
 
+def epochs(folder: Storage) -> list[str]:
+    """What the checkpoints in storage hold, oldest first."""
+    return [folder.read(path).decode() for path in checkpoint_paths(folder.list(FOLDER))]
+
+
 def test_only_the_last_few_checkpoints_are_kept(keeper: Keeper, folder: Storage) -> None:
     for number in range(KEEP_CHECKPOINTS + 2):
         keeper.keep_checkpoint({"epoch": number}, str(number).encode())
-    checkpoints = folder.folder("checkpoints")
-    kept = sorted(checkpoints.read(name) for name in checkpoints.files())
-    assert kept == [b"2", b"3", b"4"]
+    assert epochs(folder) == ["2", "3", "4"]
     paths = [event.detail["path"] for event in keeper.drain(0)]
     assert paths == sorted(paths)
     assert len(set(paths)) == len(paths)
 
 
-def test_artifacts_and_model_are_kept_under_their_names(keeper: Keeper, folder: Storage) -> None:
-    keeper.keep_artifacts(b"zip", 3)
+def test_a_later_keeper_goes_on_after_the_newest_whatever_its_clock_says(
+    tmp_path: Path, folder: Storage
+) -> None:
+    far = f"checkpoints/{time.time_ns() + 10**15:020d}.npz"
+    folder.write(far, b"0")
+    folder.write("checkpoints/.unfinished-1.part", b"half")
+    keeper = Keeper(str(tmp_path), "brave-otter")
+    for number in range(1, KEEP_CHECKPOINTS + 1):
+        keeper.keep_checkpoint({"epoch": number}, str(number).encode())
+    assert epochs(folder) == ["1", "2", "3"]
+    assert len(folder.list(FOLDER)) == KEEP_CHECKPOINTS
+
+
+def test_files_stay_as_long_as_a_checkpoint_counts_on_them(keeper: Keeper, folder: Storage) -> None:
+    for number, key in enumerate(["aa", "aa", "bb", "bb", "bb", "bb"]):
+        keeper.keep_files(key, key.encode(), 1, False)
+        keeper.keep_checkpoint({"epoch": number}, str(number).encode(), key)
+        stored = set(folder.list(FOLDER))
+        used = {files_key(path) for path in checkpoint_paths(tuple(stored))}
+        assert {name for name in stored if name.endswith(".zip")} == {
+            f"files-{key}.zip" for key in used
+        }
+    assert epochs(folder) == ["3", "4", "5"]
+
+
+def test_artifacts_and_model_are_told_with_their_paths(keeper: Keeper, folder: Storage) -> None:
+    keeper.keep_files("abc0", b"zip", 3)
     keeper.keep_model("model.keras", b"model")
     artifacts, model = keeper.drain(0)
-    assert artifacts.detail == {"path": "artifacts.zip", "files": 3, "bytes": 3}
+    path = "checkpoints/files-abc0.zip"
+    assert artifacts.detail == {"path": path, "files": 3, "bytes": 3}
     assert model.detail == {"path": "model.keras", "bytes": 5}
-    assert folder.read("artifacts.zip") == b"zip"
+    assert folder.read(path) == b"zip"
     assert folder.read("model.keras") == b"model"
 
 
-def test_a_storage_that_fails_is_told_once(tmp_path: Path) -> None:
-    keeper = Keeper(str(tmp_path), "brave-otter")
+def test_the_newest_checkpoint_can_be_had_without_storage(keeper: Keeper) -> None:
+    assert keeper.newest() is None
+    keeper.keep_files("aa", b"zip", 1)
+    keeper.keep_checkpoint({"epoch": 1}, b"1", "aa")
+    keeper.keep_files("bb", b"later", 1)
+    assert keeper.newest() == ({"epoch": 1}, True)
+    assert keeper.newest_checkpoint() == b"1"
+    assert keeper.newest_files() == b"zip"
+
+
+def warnings(keeper: Keeper) -> list[str]:
+    return [event.detail["text"] for event in keeper.drain(0) if event.kind == "warning"]
+
+
+def test_a_storage_that_fails_is_told_once_and_when_it_works_again(
+    tmp_path: Path, keeper: Keeper, folder: Storage
+) -> None:
     (tmp_path / "runs").write_text("in the way")
-    for _ in range(2):
-        with pytest.raises(StorageError, match="runs"):
-            keeper.keep_checkpoint({"epoch": 1}, b"state")
-    (warning,) = keeper.drain(0)
-    assert warning.kind == "warning"
-    assert "No new checkpoint" in warning.detail["text"]
+    for number in range(3):
+        keeper.keep_checkpoint({"epoch": number}, str(number).encode())
+    (text,) = warnings(keeper)
+    assert "in the way" not in text
+    assert "Training goes on" in text
+    assert "The newest in storage: none." in text
+    assert keeper.newest() == ({"epoch": 2}, False)
     (tmp_path / "runs").unlink()
-    keeper.keep_checkpoint({"epoch": 2}, b"state")
-    assert [event.kind for event in keeper.drain(0)] == ["checkpoint"]
+    assert keeper.unwritten(10)[0] == ()
+    again, kept = keeper.drain(0)
+    assert again.kind == "stage"
+    assert "works again" in again.detail["text"]
+    assert kept.detail["position"] == {"epoch": 2}
+    assert epochs(folder) == ["2"]
+
+
+def test_what_could_not_be_written_can_be_taken_elsewhere(tmp_path: Path, keeper: Keeper) -> None:
+    (tmp_path / "runs").write_text("in the way")
+    keeper.keep_files("aa", b"zip", 1)
+    keeper.keep_checkpoint({"epoch": 1}, b"1", "aa")
+    keeper.keep_model("model.keras", b"model")
+    paths, why = keeper.unwritten(0)
+    assert [keeper.content(path) for path in paths] == [b"zip", b"1", b"model"]
+    assert "cannot be written" in why
+
+
+def test_a_storage_that_hangs_holds_up_neither_events_nor_orders(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = threading.Event()
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(Storage, "write", lambda *_: ends.wait(10))
+    for number in range(3):
+        keeper.keep_checkpoint({"epoch": number}, b"state")
+    keeper.order(ORDER_STOP)
+    assert keeper.tell([an_event("stage", text="alive")]) == ORDER_STOP
+    told = keeper.drain(0)
+    assert [event.kind for event in told] == ["warning", "stage"]
+    assert "has not taken" in told[0].detail["text"]
+    ends.set()
+    assert keeper.unwritten(10)[0] == ()
+
+
+def full(folder: Storage, room: int) -> Callable[[Storage, str, bytes], None]:
+    """A `Storage.write` that has room for so many checkpoints."""
+    write = Storage.write
+
+    def write_if_room(storage: Storage, name: str, content: bytes) -> None:
+        if len(folder.list(FOLDER)) >= room:
+            raise StorageError(f"{name} cannot be written: full.") from OSError(28, "No space left")
+        write(storage, name, content)
+
+    return write_if_room
+
+
+def test_in_a_full_storage_old_checkpoints_make_room_for_the_newest(
+    keeper: Keeper, folder: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        keeper.keep_checkpoint({"epoch": number}, str(number).encode())
+    monkeypatch.setattr(Storage, "write", full(folder, room=2))
+    keeper.keep_checkpoint({"epoch": 3}, b"3")
+    assert epochs(folder) == ["2", "3"]
+    assert warnings(keeper) == []
+
+
+def test_the_last_checkpoint_never_makes_room(
+    keeper: Keeper, folder: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        keeper.keep_checkpoint({"epoch": number}, str(number).encode())
+    monkeypatch.setattr(Storage, "write", full(folder, room=0))
+    keeper.keep_checkpoint({"epoch": 3}, b"3")
+    assert epochs(folder) == ["2"]
+    assert len(warnings(keeper)) == 1
+
+
+def test_a_storage_that_cannot_be_listed_at_first_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> tuple[str, ...]:
+        raise StorageError("/x cannot be listed: gone.")
+
+    monkeypatch.setattr(Storage, "list", gone)
+    keeper = Keeper(str(tmp_path), "brave-otter")
+    keeper.keep_checkpoint({"epoch": 3}, b"3")
+    (text,) = warnings(keeper)
+    assert text.startswith("/x cannot be listed: gone.")

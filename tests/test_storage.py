@@ -1,11 +1,13 @@
 import os
+import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launcher.errors import StorageError
-from launcher.storage import Storage
+from launcher.storage import Storage, in_time
 
 
 @pytest.fixture
@@ -118,6 +120,36 @@ def test_a_reader_never_sees_half_a_file(local: Storage) -> None:
     writer.join()
     assert seen <= contents
     assert local.list() == ("run.json",)
+
+
+def test_what_breaks_off_leaves_the_old_content_and_nothing_else(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.write("run.json", b"old")
+    (tmp_path / "new").write_bytes(b"new")
+
+    def broken(source: Any, target: Any, *_: Any) -> None:
+        target.write(source.read(1))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", broken)
+    with pytest.raises(StorageError, match="No space left on device"):
+        storage.write_file(tmp_path / "new", "run.json")
+    assert storage.read("run.json") == b"old"
+    assert storage.files() == ("run.json",)
+
+
+def test_a_call_that_hangs_is_given_up() -> None:
+    ends = threading.Event()
+    with pytest.raises(StorageError, match=r"/x cannot be read: no answer in 0 s\. Is the storage"):
+        in_time("/x cannot be read", ends.wait, 0.05)
+    ends.set()
+
+
+def test_a_call_in_time_gives_what_it_found_or_raised() -> None:
+    assert in_time("", lambda: 7, 10) == 7
+    with pytest.raises(KeyError, match="x"):
+        in_time("", lambda: {}["x"], 10)
 
 
 def test_writable_storage_passes_the_check_and_stays_clean(storage: Storage) -> None:

@@ -1,29 +1,28 @@
 import io
 import json
 import zipfile
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.errors import RecordError
-from launcher.record import CheckpointRecord, RunRecord
 from launcher.storage import Storage
 from launcher.stored import (
     ABOUT_FILE,
-    ARTIFACTS_FILE,
     CODE_FILE,
     Shipped,
     forget,
-    last_checkpoint,
-    read_artifacts,
+    newest_checkpoint,
     unpack_artifacts,
     work_left,
 )
 from launcher.worker import snapshot
-from tests.fakes import a_record, a_workload
+from launcher.worker.files import key as files_key
+from tests.fakes import a_workload
 
 
 @pytest.fixture
@@ -52,12 +51,18 @@ def zipped(files: dict[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def with_checkpoints(*paths: str) -> RunRecord:
-    kept = [
-        CheckpointRecord("2026-11-30T12:00:00.000Z", {"fit": 0, "epoch": i, "step": 0}, path, 9)
-        for i, path in enumerate(paths)
-    ]
-    return replace(a_record(), checkpoints=tuple(kept))
+FILES = zipped({"log.csv": "epoch,loss\n"})
+
+
+def kept(folder: Storage, number: int, files: bytes | None = None) -> str:
+    """A checkpoint as the keeper writes it; its path."""
+    state = {"position": {"fit": 0, "epoch": number, "step": 0}, "weights": [np.ones(3)]}
+    key = "" if files is None else f"-{files_key(files)}"
+    if files is not None:
+        folder.write(f"checkpoints/files-{files_key(files)}.zip", files)
+    path = f"checkpoints/{number:020d}{key}.npz"
+    folder.write(path, snapshot.dump(state))
+    return path
 
 
 # ---- the script's folder
@@ -96,49 +101,99 @@ def test_a_shipment_with_an_unknown_key_is_told(folder: Storage) -> None:
 
 
 def test_the_newest_checkpoint_counts(folder: Storage) -> None:
-    for name in ("c/0", "c/1"):
-        folder.write(name, snapshot.dump({"name": name}))
-    found = last_checkpoint(folder, with_checkpoints("c/0", "c/1"), pytest.fail)
+    for number in range(12):
+        kept(folder, number)
+    found = newest_checkpoint(folder, pytest.fail)
     assert found is not None
-    assert snapshot.load(found[0]) == {"name": "c/1"}
-    assert found[1] == {"fit": 0, "epoch": 1, "step": 0}
+    assert found.position == {"fit": 0, "epoch": 11, "step": 0}
+    assert snapshot.load(found.data)["position"] == found.position
+    assert found.files is None
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(folder: Storage) -> None:
-    folder.write("c/0", snapshot.dump({"name": "c/0"}))
-    folder.write("c/1", b"damaged")
+def cut(content: bytes) -> bytes:
+    return content[:-1]
+
+
+def flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+def emptied(content: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("damaged", [cut, flipped, emptied])
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
+    folder: Storage, damaged: Callable[[bytes], bytes]
+) -> None:
+    kept(folder, 0)
+    path = kept(folder, 1)
+    folder.write(path, damaged(folder.read(path)))
     warnings: list[str] = []
-    found = last_checkpoint(folder, with_checkpoints("c/0", "c/1"), warnings.append)
+    found = newest_checkpoint(folder, warnings.append)
     assert found is not None
-    assert found[1]["epoch"] == 0
+    assert found.position["epoch"] == 0
     assert len(warnings) == 1
-    assert "c/1" in warnings[0]
+    assert path in warnings[0]
     assert "damaged" in warnings[0]
 
 
-def test_checkpoints_that_were_cleared_away_are_passed_over_in_silence(folder: Storage) -> None:
-    folder.write("c/0", snapshot.dump({"name": "c/0"}))
-    found = last_checkpoint(folder, with_checkpoints("c/0", "c/1", "c/2"), pytest.fail)
+def test_a_checkpoint_comes_with_the_files_of_its_moment(folder: Storage) -> None:
+    kept(folder, 0, zipped({"log.csv": "epoch\n"}))
+    kept(folder, 1, FILES)
+    found = newest_checkpoint(folder, pytest.fail)
     assert found is not None
-    assert found[1]["epoch"] == 0
+    assert (found.position["epoch"], found.files) == (1, FILES)
 
 
-def test_without_a_readable_checkpoint_there_is_none(folder: Storage) -> None:
-    assert last_checkpoint(folder, with_checkpoints(), pytest.fail) is None
-    assert last_checkpoint(folder, with_checkpoints("c/0"), pytest.fail) is None
+@pytest.mark.parametrize("damaged", [cut, flipped, emptied])
+def test_a_checkpoint_whose_files_are_damaged_is_passed_over(
+    folder: Storage, damaged: Callable[[bytes], bytes]
+) -> None:
+    older = zipped({"log.csv": "epoch\n"})
+    kept(folder, 0, older)
+    kept(folder, 1, FILES)
+    path = f"checkpoints/files-{files_key(FILES)}.zip"
+    folder.write(path, damaged(FILES))
+    warnings: list[str] = []
+    found = newest_checkpoint(folder, warnings.append)
+    assert found is not None
+    assert (found.position["epoch"], found.files) == (0, older)
+    assert len(warnings) == 1
+    assert path in warnings[0]
+
+
+def test_without_another_one_it_counts_without_its_files(folder: Storage) -> None:
+    kept(folder, 1, FILES)
+    folder.delete(f"checkpoints/files-{files_key(FILES)}.zip")
+    warnings: list[str] = []
+    found = newest_checkpoint(folder, warnings.append)
+    assert found is not None
+    assert (found.position["epoch"], found.files) == (1, None)
+    assert "missing" in warnings[0]
+    assert "without the files" in warnings[1]
+
+
+def test_half_written_files_are_not_looked_at(folder: Storage) -> None:
+    path = kept(folder, 0)
+    half = folder.read(path)[:100]
+    folder.write(f"checkpoints/.{1:020d}.npz-0123.part", half)
+    found = newest_checkpoint(folder, pytest.fail)
+    assert found is not None
+    assert found.position["epoch"] == 0
+
+
+def test_without_a_checkpoint_there_is_none(folder: Storage) -> None:
+    assert newest_checkpoint(folder, pytest.fail) is None
 
 
 # ---- artifacts
 
 
-def test_without_artifacts_there_is_nothing_to_unpack(folder: Storage) -> None:
-    assert read_artifacts(folder) is None
-    assert unpack_artifacts(folder) is None
-
-
 def test_artifacts_are_laid_out_as_files(folder: Storage) -> None:
-    folder.write(ARTIFACTS_FILE, zipped({"log.csv": "epoch,loss\n", "logs/größe.txt": "7"}))
-    path = unpack_artifacts(folder)
+    folder.write("files.zip", zipped({"log.csv": "epoch,loss\n", "logs/größe.txt": "7"}))
+    path = unpack_artifacts(folder, "files.zip")
     assert path is not None
     assert (Path(path) / "log.csv").read_text() == "epoch,loss\n"
     assert (Path(path) / "logs" / "größe.txt").read_text() == "7"
@@ -146,8 +201,8 @@ def test_artifacts_are_laid_out_as_files(folder: Storage) -> None:
 
 def test_artifacts_stay_inside_of_their_folder(folder: Storage, tmp_path: Path) -> None:
     outside = str(tmp_path / "outside.txt")
-    folder.write(ARTIFACTS_FILE, zipped({"../run.json": "x", outside: "x", "a/": "", "b": "y"}))
-    path = unpack_artifacts(folder)
+    folder.write("files.zip", zipped({"../run.json": "x", outside: "x", "a/": "", "b": "y"}))
+    path = unpack_artifacts(folder, "files.zip")
     assert path is not None
     assert [p.name for p in Path(path).rglob("*")] == ["b"]
     assert not Path(outside).exists()

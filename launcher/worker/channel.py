@@ -24,6 +24,7 @@ class Channel:
     def __init__(self, keeper: Any, get: Callable[[Any], Any] = ray.get) -> None:
         self._keeper, self._get = keeper, get
         self._on_order: Callable[[int], None] | None = None
+        self._before_closing: list[Callable[[], None]] = []
         self._events: list[Event] = []
         self._lock, self._send_lock = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
@@ -37,6 +38,10 @@ class Channel:
         self._on_order = on_order
         if self._order != ORDER_NONE:
             on_order(self._order)
+
+    def before_closing(self, action: Callable[[], None]) -> None:
+        """Call `action` before the channel closes."""
+        self._before_closing.append(action)
 
     def emit(self, kind: str, **detail: Any) -> None:
         """Queue an event."""
@@ -86,6 +91,8 @@ class Channel:
 
     def close(self) -> None:
         """Send what is left and end the thread."""
+        for action in self._before_closing:
+            action()
         self._closed.set()
         if self._keeper is not None:
             self._thread.join()

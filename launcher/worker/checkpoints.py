@@ -1,25 +1,43 @@
-"""Hand what training has reached to the keeper: checkpoints, the script's files, the model."""
+"""Hand what training has reached to the keeper: checkpoints, the script's files, the model.
+
+The step waits only while a checkpoint is copied; a thread packs and sends it. One is in flight at
+a time, and at most one more waits: a newer one takes its place.
+"""
 
 import tempfile
+import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.worker import script, snapshot
-from launcher.worker.channel import Channel
+import ray
 
-SHARE = 0.02  # of the time that checkpoints may take
-DUE_AFTER_S = 5.0  # between epochs a checkpoint is taken at least this often
-MAX_ARTIFACTS_BYTES = 1 << 30
+from launcher.worker import snapshot
+from launcher.worker.channel import Channel
+from launcher.worker.files import ScriptFiles, TooManyBytesError, packed
+from launcher.worker.pace import Pace
+
+LAST_S = 5.0  # a checkpoint in flight may take so long when the channel closes
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A checkpoint as it was copied; `error` is why it did not reach the keeper."""
+
+    reached: dict[str, Any]
+    files: dict[str, Any] | None
+    landed: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
 
 
 class Checkpoints:
-    """Writes checkpoints on rank 0, seldom enough to cost little.
+    """Takes checkpoints on rank 0, seldom enough to cost little.
 
     Args:
         folder: the private copy in which the script runs.
         listing: the files in it before the script started.
-        every_s: least time between two checkpoints in mid-epoch; None for never.
+        every_s: between checkpoints in mid-epoch; None lets their cost decide.
     """
 
     def __init__(
@@ -29,62 +47,124 @@ class Checkpoints:
         listing: dict[str, tuple[int, int]],
         every_s: float | None,
     ) -> None:
-        self._channel, self._folder = channel, folder
-        self._listing, self._kept = listing, listing
-        self._every_s = every_s
-        self._at_s, self._took_s = time.monotonic(), 0.0
+        self.pace = Pace(every_s)
+        self._channel, self._files = channel, ScriptFiles(folder, listing)
+        self._key, self._sent_copies = "", {}  # of the files that the keeper has
+        self._has_complained = False
+        self._changed = threading.Condition()
+        self._waiting: _Taken | None = None
+        self._in_flight: _Taken | None = None
+        self._thread: threading.Thread | None = None
+        channel.before_closing(lambda: self.settle(LAST_S))
 
-    def is_due_in_epoch(self) -> bool:
-        """Whether to ask for one in mid-epoch; asking starts the wait for the next."""
-        if self._every_s is None or self._since_s < max(self._every_s, self._took_s / SHARE):
-            return False
-        self._at_s = time.monotonic()
-        return True
+    def write(self, reached: dict[str, Any], *, began_s: float, wait: bool) -> None:
+        """Keep a state with its "position", which nothing may change any more.
 
-    def is_due_between(self) -> bool:
-        """Whether one between epochs or fits is cheap against what it would save."""
-        return self._since_s > min(DUE_AFTER_S, self._took_s / SHARE)
+        Args:
+            began_s: when training paused for it, by `time.perf_counter`.
+            wait: until the keeper has it and has tried to write it.
+        """
+        taken = _Taken(reached, self._copied_files())
+        self.pace.took_off(time.perf_counter() - began_s)
+        with self._changed:
+            self._waiting = taken
+            self._changed.notify_all()
+        self._start()
+        if wait:
+            taken.landed.wait()
+            if taken.error is not None:
+                raise taken.error
 
-    def is_cheap_for(self, trained_s: float) -> bool:
-        """Whether one more costs little against so much training that it would keep."""
-        return self._took_s < trained_s * SHARE
-
-    @property
-    def _since_s(self) -> float:
-        return time.monotonic() - self._at_s
-
-    def write(self, reached: dict[str, Any], *, wait: bool) -> None:
-        """Keep a state with its "position"; `wait` until it is in storage."""
-        began_s = time.monotonic()
-        data = snapshot.dump(reached)
-        self.write_artifacts(wait=wait)
-        self._channel.call("keep_checkpoint", reached["position"], data, wait=wait)
-        self._at_s = time.monotonic()
-        self._took_s = self._at_s - began_s
+    def settle(self, timeout_s: float | None = None) -> None:
+        """Wait until nothing is in flight any more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._waiting is None and self._in_flight is None, timeout_s
+            )
 
     def write_artifacts(self, *, wait: bool) -> None:
         """Keep the files that the script has written since it started, if any changed."""
-        now = script.listing(self._folder)
-        if now == self._kept:
-            return
-        names = [name for name, status in now.items() if self._listing.get(name) != status]
-        n_bytes = sum(now[name][0] for name in names)
-        if n_bytes > MAX_ARTIFACTS_BYTES:
-            self._channel.emit(
-                "warning",
-                text=f"The script has written {n_bytes / 1e9:.1f} GB of files: too much to be "
-                "kept. Write large files to an absolute path or to storage of your own.",
-            )
-            return
-        self._kept = now
-        data = script.pack_files(self._folder, names)
-        self._channel.call("keep_artifacts", data, len(names), wait=wait)
+        self.settle()
+        copies = self._copied_files()
+        if copies is not None:
+            self._send_files(copies, wait=wait)
 
     def write_model(self, model: Any) -> None:
         """Keep the trained model."""
         name, data = saved_model(model)
         if name:
             self._channel.call("keep_model", name, data, wait=True)
+
+    # ------------------------------------------------------------------ the files
+
+    def _copied_files(self) -> dict[str, Any] | None:
+        """Copies of the script's files; None, with a warning, where they cannot be had."""
+        try:
+            return self._files.copied()
+        except TooManyBytesError as error:
+            self._complain(
+                f"The script has written {error.n_bytes / 1e9:.1f} GB of files: too much to be "
+                "kept. Write large files to an absolute path or to storage of your own."
+            )
+        except OSError as error:
+            self._complain(
+                f"The script's files are not kept: they cannot be copied ({error}). Make room in "
+                f"{tempfile.gettempdir()} on the node of worker 0."
+            )
+        return None
+
+    def _complain(self, text: str) -> None:
+        if not self._has_complained:
+            self._channel.emit("warning", text=text)
+        self._has_complained = True
+
+    def _send_files(self, copies: dict[str, Any], *, wait: bool) -> None:
+        if copies == self._sent_copies:
+            return
+        bundle = packed(copies)
+        if bundle.key != self._key:
+            # Awaited even where storage is not: a checkpoint counts on them being there.
+            method = "keep_files"
+            self._channel.call(method, bundle.key, bundle.content, bundle.n_files, wait, wait=True)
+        self._key, self._sent_copies = bundle.key, copies
+
+    # ------------------------------------------------------------------ the thread
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="launch-checkpoints", daemon=True
+            )
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None)
+                taken, self._waiting = self._waiting, None
+                self._in_flight = taken
+            assert taken is not None
+            try:
+                self._send(taken)
+            except ray.exceptions.RayError as error:  # the driver has ended, and this process will
+                taken.error = error
+            except Exception as error:  # noqa: BLE001 - training goes on without this one
+                taken.error = error
+                self._channel.emit("warning", text=f"A checkpoint was not kept: {error!r}.")
+            self.pace.landed()
+            with self._changed:
+                self._in_flight = None
+                self._changed.notify_all()
+            taken.landed.set()
+
+    def _send(self, taken: _Taken) -> None:
+        if taken.files is not None:
+            self._send_files(taken.files, wait=False)
+        data = snapshot.dump(taken.reached)
+        position = taken.reached["position"]
+        self._channel.call(
+            "keep_checkpoint", position, data, self._key, self.pace.whole_s, wait=True
+        )
 
 
 def saved_model(model: Any) -> tuple[str, bytes]:

@@ -17,6 +17,7 @@ from typing import Any
 import ray
 
 from launcher.errors import LauncherError
+from launcher.worker.files import listing  # noqa: F401 - for who runs a script
 from launcher.worker.job import Job
 from launcher.worker.main_thread import as_main_program
 from launcher.worker.shadowed import own_modules_first
@@ -49,29 +50,6 @@ def unpack(archive: bytes, folder: Path) -> None:
             mode = info.external_attr >> 16
             if mode and not info.is_dir():
                 path.chmod(mode & 0o777 | 0o600)
-
-
-def listing(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and modification time (ns) of every regular file below `folder`."""
-    found = {}
-    for root, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        for name in names:
-            path = Path(root, name)
-            if path.is_file():
-                status = path.stat()
-                found[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns)
-    return found
-
-
-def pack_files(folder: Path, names: list[str]) -> bytes:
-    """Zip the named files of a folder."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as bundle:
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # a temporary file may be gone
-                bundle.write(folder / name, name)
-    return buffer.getvalue()
 
 
 def seed_everything(seed: int, frameworks: tuple[str, ...]) -> None:

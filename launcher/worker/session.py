@@ -31,6 +31,7 @@ class Session:
         channel: the line to the driver (silent on ranks other than 0).
         checkpoints: writes checkpoints; used on rank 0.
         resume: what an earlier checkpoint holds, to go on from; or None.
+        epoch_ended: called at each epoch's end, on all ranks.
         hints: likely causes of ranks seeing different data, found in the script.
     """
 
@@ -42,9 +43,10 @@ class Session:
         *,
         rank: int,
         resume: dict[str, Any] | None,
+        epoch_ended: Callable[[], None] = lambda: None,
         hints: tuple[str, ...] = (),
     ) -> None:
-        self._hints = hints
+        self._hints, self._epoch_ended = hints, epoch_ended
         self._parallel, self._channel, self._checkpoints = parallel, channel, checkpoints
         self._rank, self._resume = rank, resume
         self.model: Any = None
@@ -191,12 +193,13 @@ class Session:
         self._epoch, self._step = epoch, 0
         if self._pending == ORDER_STOP:
             self._obey(ORDER_STOP)
-        elif not self._is_first_step and self._checkpoints.is_due_between():
+        elif not self._is_first_step and self._checkpoints.pace.is_due_between():
             self._save(wait=False)
 
     def epoch_end(self, epoch: int, params: dict[str, Any], logs: dict[str, Any]) -> None:
         """Report the epoch; make sure that all ranks saw the same data."""
         self._check_data()
+        self._epoch_ended()
         self._flush_steps()
         evaluation_s = time.perf_counter() - self._step_ended_s if self._step_ended_s else 0.0
         numbers = {name: _number(value) for name, value in logs.items()}
@@ -221,8 +224,8 @@ class Session:
         self._flush_steps()
         stop = self._pending == ORDER_STOP
         self._pending = ORDER_NONE
-        took_s = time.monotonic() - self._fit_began_s
-        if stop or self._checkpoints.is_due_between() or self._checkpoints.is_cheap_for(took_s):
+        took_s, pace = time.monotonic() - self._fit_began_s, self._checkpoints.pace
+        if stop or pace.is_due_between() or pace.is_cheap_for(took_s):
             self._save(finished=True, wait=stop)
         if stop:
             raise Stopped
@@ -249,7 +252,8 @@ class Session:
             self._check_replayed()
         if self._pending:
             self._obey(self._pending)
-            self._step_ended_s = None
+            if self._step_ended_s is not None:
+                self._step_ended_s = time.perf_counter()  # the pause is no part of the next step
 
     def _after_step(self, model: Any, logs: Any) -> None:
         now_s = time.perf_counter()
@@ -259,13 +263,14 @@ class Session:
         self._pending = self._parallel.agreed()
         if self._step_ended_s is not None:
             self._durations_s.append((now_s - self._step_ended_s) / executed)
+            self._checkpoints.pace.stepped(now_s - self._step_ended_s)
         self._step_ended_s = now_s
         if self._is_first_step:
             self._is_first_step = False
             self._check_data()
             self._channel.emit("first_step", fit=self._fit)
             self._step_ended_s = None  # tracing, not training
-        if self._rank == 0 and not self._pending and self._checkpoints.is_due_in_epoch():
+        if self._rank == 0 and not self._pending and self._checkpoints.pace.is_due_in_epoch():
             self._parallel.request(max(ORDER_CHECKPOINT, self._ordered))
         if now_s - self._reported_s > REPORT_EVERY_S:
             self._reported_s = now_s
@@ -305,8 +310,11 @@ class Session:
             raise Stopped
 
     def _save(self, *, wait: bool, finished: bool = False) -> None:
-        """Keep where training stands. Collective in mid-epoch (metric states)."""
-        metrics = None
+        """Keep where training stands. Collective in mid-epoch (metric states).
+
+        All that is kept is a copy: it is packed while training goes on.
+        """
+        began_s, metrics = time.perf_counter(), None
         if not finished and self._step:
             metrics = self._parallel.metric_state(self.model)
         if self._rank != 0:
@@ -320,10 +328,11 @@ class Session:
         self._checkpoints.write(
             {
                 "position": position,
-                "finished": self._finished,
+                "finished": [dict(each) for each in self._finished],
                 "current": None if finished else self._current(metrics),
                 "random": state.random_state(),
             },
+            began_s=began_s,
             wait=wait,
         )
 

@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,15 @@ def load_model_state(model: Any, state: dict[str, Any]) -> None:
 
 
 def callback_states(callbacks: Sequence[Any]) -> list[dict[str, Any]]:
-    """The plain attributes of each callback (counters, best values, lists of arrays)."""
+    """Copies of the plain attributes of each callback (counters, best values, lists of arrays)."""
+    here = str(Path.cwd())
     return [
         {
             "class": type(callback).__name__,
             "attributes": {
-                name: value
+                name: _copied(value)
                 for name, value in vars(callback).items()
-                if name not in NOT_STATE and is_plain(value)
+                if name not in NOT_STATE and is_plain(value) and not _names(value, here)
             },
         }
         for callback in callbacks
@@ -98,6 +100,27 @@ def is_random_state(state: dict[str, Any]) -> bool:
     now = random_state()
     pairs = zip(now["numpy"], state["numpy"], strict=True)
     return now["python"] == state["python"] and all(np.array_equal(a, b) for a, b in pairs)
+
+
+def _copied(value: Any) -> Any:
+    """A copy that does not change when the callback goes on."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_copied(item) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    return value
+
+
+def _names(value: Any, folder: str) -> bool:
+    """Whether a value holds a path in this process's private folder, which the next lacks."""
+    if isinstance(value, dict):
+        return any(_names(item, folder) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_names(item, folder) for item in value)
+    return isinstance(value, str) and folder in value
 
 
 def _optimizer_variables(optimizer: Any) -> list[Any]:

@@ -1,15 +1,14 @@
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import ray
 
 from launcher.errors import StorageError
-from launcher.worker.channel import FLUSH_S, Channel
+from launcher.worker.channel import Channel
 from launcher.worker.job import ORDER_CHECKPOINT, ORDER_STOP
-from tests.fakes import FakeKeeper
+from tests.fakes import FakeKeeper, soon
 
 
 class Line:
@@ -30,13 +29,6 @@ def line() -> Iterator[Line]:
     yield line
     if not line.keeper.is_gone:
         line.channel.close()
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    ends_at_s = time.monotonic() + 50 * FLUSH_S
-    while not condition() and time.monotonic() < ends_at_s:
-        time.sleep(FLUSH_S / 10)
-    return condition()
 
 
 def test_events_are_sent_by_themselves(line: Line) -> None:
@@ -77,14 +69,14 @@ def test_output_from_several_threads_arrives_whole(line: Line) -> None:
 
 def test_a_call_comes_after_what_was_emitted_before(line: Line) -> None:
     line.channel.emit("stage", text="saving")
-    line.channel.call("keep_artifacts", b"zip", 3, wait=True)
+    line.channel.call("keep_files", "k", b"zip", 3, True, wait=True)
     assert [kind for kind, _ in line.keeper.calls] == ["stage", "artifacts"]
     assert line.waited_for[-1] == "artifacts kept"
 
 
 def test_a_call_need_not_be_waited_for(line: Line) -> None:
-    line.channel.call("keep_artifacts", b"zip", 3, wait=False)
-    assert line.keeper.calls == [("artifacts", {"files": 3, "bytes": 3})]
+    line.channel.call("keep_files", "k", b"zip", 3, True, wait=False)
+    assert line.keeper.calls == [("artifacts", {"files": 3, "bytes": 3, "key": "k"})]
     assert "artifacts kept" not in line.waited_for
 
 
@@ -98,7 +90,7 @@ def test_a_storage_that_failed_is_what_the_caller_hears_of(line: Line) -> None:
 
     channel = Channel(line.keeper, get)
     with pytest.raises(StorageError, match=r"^the disk is full$"):
-        channel.call("keep_artifacts", b"zip", 3, wait=True)
+        channel.call("keep_files", "k", b"zip", 3, True, wait=True)
     channel.close()
 
 
@@ -133,6 +125,13 @@ def test_closing_sends_what_is_left(line: Line) -> None:
     line.keeper.is_gone = True
 
 
+def test_what_is_under_way_arrives_before_it_closes(line: Line) -> None:
+    line.channel.before_closing(lambda: line.channel.emit("stage", text="the last thing"))
+    line.channel.close()
+    assert line.keeper.calls == [("stage", {"text": "the last thing"})]
+    line.keeper.is_gone = True
+
+
 def test_a_keeper_that_is_gone_ends_the_sending_quietly(line: Line) -> None:
     line.keeper.is_gone = True
     assert soon(lambda: not line.channel._thread.is_alive())
@@ -141,7 +140,7 @@ def test_a_keeper_that_is_gone_ends_the_sending_quietly(line: Line) -> None:
 def test_ranks_other_than_0_say_nothing_and_hear_nothing() -> None:
     channel = Channel(None)
     channel.emit("stage", text="quiet")
-    channel.call("keep_artifacts", b"", 0, wait=True)
+    channel.call("keep_files", "k", b"", 0, True, wait=True)
     channel.obey(pytest.fail)
     channel.flush()
     channel.close()

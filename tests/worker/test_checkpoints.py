@@ -1,66 +1,118 @@
 import io
+import threading
+import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launcher.worker import checkpoints as module
-from launcher.worker import script, snapshot
+from launcher.worker import files, script, snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints, saved_model
-from tests.fakes import FakeKeeper
+from tests.fakes import FakeKeeper, soon
 
 
 class Desk:
     """Checkpoints of a script's folder, handed to a fake keeper."""
 
-    def __init__(self, folder: Path, every_s: float | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder, self.keeper = folder, FakeKeeper()
         (folder / "train.py").write_text("x = 1")
-        channel = Channel(self.keeper, lambda answer: answer)
-        self.checkpoints = Checkpoints(channel, folder, script.listing(folder), every_s)
-        self.close = channel.close
+        self.channel = Channel(self.keeper, self._get)
+        self.checkpoints = Checkpoints(self.channel, folder, script.listing(folder), None)
+        self.is_open = threading.Event()  # whether the keeper answers
+        self.is_open.set()
+
+    def _get(self, answer: Any) -> Any:
+        if answer == "checkpoint kept":
+            assert self.is_open.wait(10)
+        return answer
+
+    def write(self, epoch: int, *, wait: bool = True, **more: Any) -> None:
+        reached = {"position": {"fit": 0, "epoch": epoch, "step": 0}, **more}
+        self.checkpoints.write(reached, began_s=time.perf_counter(), wait=wait)
 
     @property
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.keeper.calls]
 
     @property
-    def files(self) -> dict[str, bytes]:
-        assert self.keeper.artifacts is not None
-        with zipfile.ZipFile(io.BytesIO(self.keeper.artifacts)) as bundle:
-            return {name: bundle.read(name) for name in bundle.namelist()}
+    def kept_epochs(self) -> list[int]:
+        return [snapshot.position(data)["epoch"] for data in self.keeper.checkpoints]
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    desk = Desk(folder)
+    yield desk
+    desk.is_open.set()
+    desk.channel.close()
 
 
 def test_a_checkpoint_holds_what_was_reached(desk: Desk) -> None:
-    reached = {"position": {"fit": 0, "epoch": 2, "step": 0}, "finished": []}
-    desk.checkpoints.write(reached, wait=True)
-    assert [snapshot.load(data) for data in desk.keeper.checkpoints] == [reached]
+    desk.write(2, finished=[])
+    (found,) = [snapshot.load(data) for data in desk.keeper.checkpoints]
+    assert found == {"position": {"fit": 0, "epoch": 2, "step": 0}, "finished": []}
     assert desk.kinds == ["checkpoint"]
-    desk.close()
+
+
+def test_training_does_not_wait_until_it_is_kept(desk: Desk) -> None:
+    desk.is_open.clear()
+    desk.write(0, wait=False)
+    assert not desk.checkpoints.pace.is_due_in_epoch()
+    desk.is_open.set()
+    desk.checkpoints.settle()
+    assert desk.kept_epochs == [0]
+
+
+def test_one_is_in_flight_and_the_newest_of_those_that_wait_follows(desk: Desk) -> None:
+    desk.is_open.clear()
+    for epoch in range(5):
+        desk.write(epoch, wait=False)
+        assert soon(lambda: desk.kept_epochs[:1] == [0])
+    desk.is_open.set()
+    desk.checkpoints.settle()
+    assert desk.kept_epochs == [0, 4]
+
+
+def test_waiting_ends_when_all_is_kept(desk: Desk) -> None:
+    desk.is_open.clear()
+    desk.write(0, wait=False)
+    threading.Timer(0.1, desk.is_open.set).start()
+    desk.write(1, wait=True)
+    assert desk.kept_epochs == [0, 1]
+
+
+def test_what_is_in_flight_lands_before_the_channel_closes(desk: Desk) -> None:
+    desk.write(0, wait=False)
+    desk.channel.close()
+    assert desk.kept_epochs == [0]
 
 
 def test_files_come_before_the_checkpoint_that_counts_on_them(desk: Desk) -> None:
     (desk.folder / "log.csv").write_text("epoch\n0\n")
-    desk.checkpoints.write({"position": {}}, wait=True)
+    desk.write(0)
     assert desk.kinds == ["artifacts", "checkpoint"]
-    desk.close()
+    (_, files), (_, checkpoint) = desk.keeper.calls
+    assert checkpoint["files"] == files["key"]
 
 
-def test_what_the_script_wrote_or_changed_is_kept_and_no_more(desk: Desk) -> None:
-    (desk.folder / "deep").mkdir()
-    (desk.folder / "deep" / "größe.txt").write_text("7")
-    desk.checkpoints.write_artifacts(wait=True)
-    assert desk.files == {"deep/größe.txt": b"7"}
-    (desk.folder / "train.py").write_text("x = 2 + 2")
-    desk.checkpoints.write_artifacts(wait=True)
-    assert desk.files == {"deep/größe.txt": b"7", "train.py": b"x = 2 + 2"}
-    desk.close()
+def test_files_are_those_of_the_moment_of_the_checkpoint(desk: Desk) -> None:
+    log = desk.folder / "log.csv"
+    desk.is_open.clear()
+    desk.write(0, wait=False)
+    log.write_text("epoch\n0\n")
+    desk.write(1, wait=False)
+    log.write_text("epoch\n0\n1\n")
+    desk.is_open.set()
+    desk.checkpoints.settle()
+    assert desk.keeper.artifacts is not None
+    with zipfile.ZipFile(io.BytesIO(desk.keeper.artifacts)) as bundle:
+        assert bundle.read("log.csv") == b"epoch\n0\n"
 
 
 def test_unchanged_files_are_not_sent_again(desk: Desk) -> None:
@@ -68,37 +120,47 @@ def test_unchanged_files_are_not_sent_again(desk: Desk) -> None:
     for _ in range(3):
         desk.checkpoints.write_artifacts(wait=True)
     assert desk.kinds == ["artifacts"]
-    desk.close()
 
 
-def test_too_many_bytes_are_warned_of_and_not_sent(
+def test_too_many_bytes_are_warned_of_once_and_not_sent(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_ARTIFACTS_BYTES", 10)
-    (desk.folder / "large.bin").write_bytes(b"x" * 11)
-    desk.checkpoints.write_artifacts(wait=True)
-    desk.close()
+    monkeypatch.setattr(files, "MAX_BYTES", 10)
+    for size in (11, 12):
+        (desk.folder / "large.bin").write_bytes(b"x" * size)
+        desk.checkpoints.write_artifacts(wait=True)
+    desk.channel.flush()
     ((kind, detail),) = desk.keeper.calls
     assert kind == "warning"
     assert "too much to be kept" in detail["text"]
 
 
-def test_a_checkpoint_in_mid_epoch_is_due_after_its_time_and_asked_for_once(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, every_s=0.0)
-    assert desk.checkpoints.is_due_in_epoch()
-    desk.close()
+def test_files_that_cannot_be_copied_do_not_stop_training(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk.folder / "log.csv").write_text("epoch\n")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.shutil, "copy", full)
+    desk.write(0)
+    assert desk.kept_epochs == [0]
+    warnings = [detail["text"] for kind, detail in desk.keeper.calls if kind == "warning"]
+    assert len(warnings) == 1
+    assert "No space left" in warnings[0]
 
 
-def test_without_a_time_none_is_due_in_mid_epoch(desk: Desk) -> None:
-    assert not desk.checkpoints.is_due_in_epoch()
-    desk.close()
-
-
-def test_the_first_epoch_brings_a_checkpoint_and_one_right_after_does_not(desk: Desk) -> None:
-    assert desk.checkpoints.is_due_between()
-    desk.checkpoints.write({"position": {}, "large": [0.5] * 50_000}, wait=True)
-    assert not desk.checkpoints.is_due_between()
-    desk.close()
+def test_a_checkpoint_that_cannot_be_packed_is_told_and_the_next_one_kept(desk: Desk) -> None:
+    desk.write(0, wait=False, odd=object())
+    desk.checkpoints.settle()
+    desk.write(1)
+    assert desk.kept_epochs == [1]
+    warnings = [detail["text"] for kind, detail in desk.keeper.calls if kind == "warning"]
+    assert len(warnings) == 1
+    assert "not kept" in warnings[0]
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        desk.write(2, odd=object())
 
 
 class Model:

@@ -285,28 +285,6 @@ def test_a_train_loop_is_called_as_ray_train_would(
 # ---- files
 
 
-def test_files_survive_packing_with_their_mode(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    (source / "bin").mkdir(parents=True)
-    (source / "bin" / "größe.sh").write_text("echo 42")
-    (source / "bin" / "größe.sh").chmod(0o755)
-    (source / "fixed").write_text("x")
-    (source / "fixed").chmod(0o444)
-    packed = script.pack_files(source, ["bin/größe.sh", "fixed", "gone"])
-    script.unpack(packed, tmp_path / "copy")
-    assert (tmp_path / "copy" / "bin" / "größe.sh").read_text() == "echo 42"
-    assert (tmp_path / "copy" / "bin" / "größe.sh").stat().st_mode & 0o777 == 0o755
-    assert (tmp_path / "copy" / "fixed").stat().st_mode & 0o600 == 0o600
-    assert not (tmp_path / "copy" / "gone").exists()
-
-
-def test_unpacking_twice_lays_the_later_files_over_the_earlier(tmp_path: Path) -> None:
-    for text in ("first", "second"):
-        (tmp_path / "log.csv").write_text(text)
-        script.unpack(script.pack_files(tmp_path, ["log.csv"]), tmp_path / "copy")
-    assert (tmp_path / "copy" / "log.csv").read_text() == "second"
-
-
 def test_a_listing_leaves_byte_code_out(tmp_path: Path) -> None:
     for name in ("a.txt", "deep/b.txt", "__pycache__/c.pyc", "deep/__pycache__/d.pyc"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
