@@ -12,11 +12,12 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher import rescue
 from launcher.book import Book
 from launcher.budget import Meter
 from launcher.cluster import Cluster, connect, disconnect
 from launcher.config import Environment, Request
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, StorageError
 from launcher.interrupts import Interrupts
 from launcher.prepare import Measured, make_job, measure
 from launcher.record import Outcome, RunRecord
@@ -56,6 +57,7 @@ class Launch:
         book: Book,
     ) -> None:
         began_s = time.monotonic()
+        book.warn = screen.warn
         before = book.record.outcome
         self._before_s = before.time_s if before else 0.0
         deadline_s = request.deadline_s
@@ -93,6 +95,7 @@ class Launch:
         finally:
             stretch.meter.release_all()
         self._close(end, error)
+        error = self._record_kept(end, error)
         stretch.screen.ended(stretch.book.record)
         return Result(stretch.book.record, error)
 
@@ -114,6 +117,19 @@ class Launch:
                 ),
             )
         )
+
+    def _record_kept(self, end: str, error: LauncherError | None) -> LauncherError | None:
+        """See that storage has the record; the error to show if it has not."""
+        stretch = self._stretch
+        text = stretch.rescue.record(stretch.book, rescue.WAIT_S)
+        if text is None:
+            return error
+        if error is not None:
+            stretch.screen.warn(text)
+            return error
+        error = StorageError(text)
+        self._close(end, error)
+        return error
 
     # ------------------------------------------------------------------ stages
 

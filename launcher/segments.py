@@ -7,16 +7,24 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from launcher import stored
+from launcher import rescue, stored
 from launcher.book import now
+from launcher.budget import seconds_left
 from launcher.cluster import Cluster, refresh
 from launcher.deciding import Decider
-from launcher.errors import BudgetTooSmallError, TrainingFailedError
+from launcher.errors import (
+    BudgetTooSmallError,
+    LauncherError,
+    StorageError,
+    TrainingFailedError,
+)
 from launcher.lookout import SILENT_S, SegmentLookout
 from launcher.prepare import Measured
 from launcher.record import Outcome, Segment, timestamp
+from launcher.rescue import Settled
 from launcher.sentries import RayPosts, Sentries
 from launcher.setbacks import Setbacks
+from launcher.start_point import StartPoint, start_point
 from launcher.stretch import Stretch
 from launcher.supervise import Ended, Supervisor
 from launcher.trainer import SegmentRun, start_keeper
@@ -44,8 +52,8 @@ class Segments:
         self._sentries = Sentries(RayPosts())
         self._lost: set[str] = set()  # nodes that were silent, while Ray still counts them
         self._keeper: Any = None
-        self._checkpoint: bytes | None = None
-        self._position: dict[str, Any] = {}
+        self._start = StartPoint()
+        self._files: dict[str, str] = {}  # "model", "artifacts" → path in storage
 
     def run(self) -> str:
         """Blocks until the run has ended; how it ended (a `Status` of the record).
@@ -54,9 +62,16 @@ class Segments:
             LauncherError: it failed.
         """
         try:
-            return self._run()
+            end = self._run()
+        except LauncherError:
+            if (text := self._settled()) is not None:
+                self._stretch.warn(text)
+            raise
         finally:
             self._sentries.dismiss()
+        if (text := self._settled()) is not None:
+            raise StorageError(text)
+        return end
 
     def _run(self) -> str:
         while True:
@@ -81,16 +96,15 @@ class Segments:
 
     def _find_checkpoint(self) -> None:
         stretch = self._stretch
-        found = stored.last_checkpoint(stretch.folder, stretch.book.record, stretch.screen.warn)
-        self._checkpoint, self._position = found or (None, {})
+        self._start = start_point(self._keeper, stretch.folder, stretch.warn)
 
     def _decided(self) -> Decision:
-        situation = self._decider.situation(self._cluster, self._measured, self._position)
+        situation = self._decider.situation(self._cluster, self._measured, self._start.position)
         return self._decider.decided(situation, self._steps_done)
 
     @property
     def _steps_done(self) -> int:
-        return int(self._position.get("total_steps", 0))
+        return self._start.steps_done
 
     def _out_of_means(self, error: BudgetTooSmallError) -> str:
         """What is left of budget or deadline is too little to start again."""
@@ -196,31 +210,51 @@ class Segments:
 
     def _placed(self, plan: Plan, held: Collection[Node]) -> Job:
         """The job with each rank's node and threads, and the checkpoint to go on from."""
-        import ray
-
         cpus = {node.id: node.cpus for node in held}
         threads = [max(1, int(cpus[node] / plan.nodes.count(node))) for node in plan.nodes]
-        data = self._checkpoint
-        files = stored.read_artifacts(self._stretch.folder) if data is not None else None
         return replace(
             self._job,
             node_ids=plan.nodes,
             threads=tuple(threads),
             direct=_direct(plan),
             sync_batchnorm=plan.options.sync_batchnorm,
-            checkpoint=None if data is None else ray.put(data),
-            artifacts=None if files is None else ray.put(files),
+            checkpoint=self._start.checkpoint,
+            artifacts=self._start.files,
         )
 
+    # ------------------------------------------------------------------ the end
+
     def _keep(self, ended: Ended) -> None:
-        """Name metrics, model and artifacts in the outcome; lay the artifacts out for people."""
+        """Note the metrics of the last epoch, and where model and artifacts are."""
+        self._files |= ended.files
         record = self._stretch.book.record
         outcome = record.outcome or Outcome(0.0, 0.0)
         outcome = replace(outcome, metrics=ended.metrics or outcome.metrics)
-        if "model" in ended.files:
-            outcome = replace(outcome, model=self._stretch.folder.path(ended.files["model"]))
-        if "artifacts" in ended.files:
-            outcome = replace(outcome, artifacts=stored.unpack_artifacts(self._stretch.folder))
+        self._stretch.book.write(replace(record, outcome=outcome))
+
+    def _settled(self) -> str | None:
+        """See that storage has all files; what is to be said if it has not."""
+        if self._keeper is None:
+            return None
+        stretch, allowance = self._stretch, self._stretch.allowance
+        left_s = seconds_left(stretch.meter, allowance.budget_usd, allowance.deadline_at_s)
+        wait_s = max(0.0, min(rescue.WAIT_S, left_s - 1.0))
+        settled = stretch.rescue.files(self._keeper, wait_s, stretch.stage)
+        self._files |= {e.kind: e.detail["path"] for e in settled.events if "path" in e.detail}
+        self._name_files(settled)
+        return settled.text
+
+    def _name_files(self, settled: Settled) -> None:
+        """Name model and artifacts in the outcome; lay the artifacts out for people."""
+        folder, record = self._stretch.folder, self._stretch.book.record
+        outcome = record.outcome or Outcome(0.0, 0.0)
+        if (model := self._files.get("model")) is not None:
+            outcome = replace(outcome, model=folder.path(model))
+        if (files := self._files.get("artifacts")) is not None:
+            outcome = replace(outcome, artifacts=stored.laid_out(folder, files, self._stretch.warn))
+        for path, place in settled.places.items():
+            if path.startswith("model."):
+                outcome = replace(outcome, model=str(place))
         self._stretch.book.write(replace(record, outcome=outcome))
 
 

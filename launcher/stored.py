@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from launcher import keeper
 from launcher.errors import RecordError, StorageError
-from launcher.record import RunRecord
 from launcher.storage import Storage, in_time
 from launcher.worker import snapshot
 from launcher.worker.files import key as files_key
@@ -23,6 +22,7 @@ CODE_FILE = "code.zip"
 ABOUT_FILE = "code.json"
 ARTIFACTS_FOLDER = "artifacts"
 READ_S = 600.0  # for a checkpoint of gigabytes over a slow line; a storage that hangs is given up
+UNPACK_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,34 +129,28 @@ def _files(folder: Storage, path: str, key: str, warn: Callable[[str], None]) ->
     return content
 
 
-def last_checkpoint(
-    folder: Storage,
-    record: RunRecord,  # noqa: ARG001
-    warn: Callable[[str], None],
-) -> tuple[bytes, dict[str, Any]] | None:
-    """The newest checkpoint that is whole, with its position; None if there is none."""
-    found = newest_checkpoint(folder, warn)
-    return None if found is None else (found.data, found.position)
+def laid_out(folder: Storage, path: str, warn: Callable[[str], None]) -> str:
+    """Lay the zipped files at `path` out as files for people; where they are then.
+
+    Where storage fails, they stay zipped.
+    """
+    target = folder.path(ARTIFACTS_FOLDER)
+    try:
+        in_time(f"{target} cannot be written", lambda: unpack_artifacts(folder, path), UNPACK_S)
+    except (StorageError, FileNotFoundError) as error:
+        warn(f"{error} The script's files stay in {folder.path(path)}.")
+        return folder.path(path)
+    return target
 
 
-def read_artifacts(folder: Storage) -> bytes | None:
-    """The zipped files of the newest checkpoint, if any."""
-    found = newest_checkpoint(folder, logger.warning)
-    return None if found is None else found.files
-
-
-def unpack_artifacts(folder: Storage, path: str | None = None) -> str | None:
-    """Lay the zipped files at `path` out as files for people; the path of their folder."""
-    content = read_artifacts(folder) if path is None else folder.read(path)
-    if content is None:
-        return None
-    with zipfile.ZipFile(io.BytesIO(content)) as bundle:
+def unpack_artifacts(folder: Storage, path: str) -> None:
+    """Write the zipped files at `path` into the folder for artifacts."""
+    with zipfile.ZipFile(io.BytesIO(folder.read(path))) as bundle:
         for info in bundle.infolist():
             name = PurePosixPath(info.filename)
             if info.is_dir() or name.is_absolute() or ".." in name.parts:
                 continue
             folder.write(f"{ARTIFACTS_FOLDER}/{name}", bundle.read(info))
-    return folder.path(ARTIFACTS_FOLDER)
 
 
 def work_left(workload: Workload, position: dict[str, Any]) -> Work:

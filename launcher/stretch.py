@@ -1,5 +1,6 @@
 """What all parts of one stretch of a run share: the request, the record, money, the screen."""
 
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +12,7 @@ from launcher.config import Environment, Request
 from launcher.interrupts import Interrupts
 from launcher.prepare import Measured
 from launcher.record import ClusterRecord, RunRecord
+from launcher.rescue import Rescue
 from launcher.runs import RunStore
 from launcher.standing import View
 from launcher.storage import Storage
@@ -68,6 +70,13 @@ class Stretch:
     def folder(self) -> Storage:
         """The run's folder in storage."""
         return self.store.folder(self.run)
+
+    @property
+    def rescue(self) -> Rescue:
+        """Takes what storage does not."""
+        name = f"launch-rescued-{self.run}"
+        kept = self.environment.state_dir / "rescued" / self.run
+        return Rescue(self.folder, (kept, Path(tempfile.gettempdir()) / name))
 
     @property
     def spent_s(self) -> float:

@@ -233,6 +233,19 @@ class Method:
         self.remote = call
 
 
+class _Handle:
+    def __init__(self, target: object) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Method:
+        return Method(getattr(self._target, name))
+
+
+def actor(target: object) -> Any:
+    """What Ray gives as the handle of an actor, of an object in this process."""
+    return _Handle(target)
+
+
 class FakeKeeper:
     """The handle of a keeper that answers at once, in this process."""
 
@@ -298,6 +311,7 @@ class FakeScreen(FakeView):
     def __init__(self, answer: bool = False) -> None:
         super().__init__()
         self.questions: list[str] = []
+        self.notes: list[str] = []
         self.records: list[RunRecord] = []
         self._answer = answer
 
@@ -309,6 +323,9 @@ class FakeScreen(FakeView):
 
     def decided(self, decision: object, situation: object) -> None:
         """Not looked at."""
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def confirm(self, question: str) -> bool:
         self.questions.append(question)

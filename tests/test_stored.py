@@ -16,8 +16,8 @@ from launcher.stored import (
     CODE_FILE,
     Shipped,
     forget,
+    laid_out,
     newest_checkpoint,
-    unpack_artifacts,
     work_left,
 )
 from launcher.worker import snapshot
@@ -193,20 +193,27 @@ def test_without_a_checkpoint_there_is_none(folder: Storage) -> None:
 
 def test_artifacts_are_laid_out_as_files(folder: Storage) -> None:
     folder.write("files.zip", zipped({"log.csv": "epoch,loss\n", "logs/größe.txt": "7"}))
-    path = unpack_artifacts(folder, "files.zip")
-    assert path is not None
-    assert (Path(path) / "log.csv").read_text() == "epoch,loss\n"
-    assert (Path(path) / "logs" / "größe.txt").read_text() == "7"
+    path = Path(laid_out(folder, "files.zip", pytest.fail))
+    assert path == Path(folder.path("artifacts"))
+    assert (path / "log.csv").read_text() == "epoch,loss\n"
+    assert (path / "logs" / "größe.txt").read_text() == "7"
 
 
 def test_artifacts_stay_inside_of_their_folder(folder: Storage, tmp_path: Path) -> None:
     outside = str(tmp_path / "outside.txt")
     folder.write("files.zip", zipped({"../run.json": "x", outside: "x", "a/": "", "b": "y"}))
-    path = unpack_artifacts(folder, "files.zip")
-    assert path is not None
+    path = laid_out(folder, "files.zip", pytest.fail)
     assert [p.name for p in Path(path).rglob("*")] == ["b"]
     assert not Path(outside).exists()
     assert not folder.exists("run.json")
+
+
+def test_where_artifacts_cannot_be_laid_out_they_stay_zipped(folder: Storage) -> None:
+    folder.write("files.zip", zipped({"log.csv": "epoch,loss\n"}))
+    folder.write("artifacts", b"in the way")
+    warnings: list[str] = []
+    assert laid_out(folder, "files.zip", warnings.append) == folder.path("files.zip")
+    assert "stay in" in warnings[0]
 
 
 # ---- what is left
