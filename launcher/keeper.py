@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from launcher.backlog import Backlog, Item
 from launcher.errors import StorageError
@@ -23,6 +23,8 @@ PATIENCE_S = 20.0  # for storage to take a checkpoint, before training goes on r
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 FOLDER = "checkpoints"
+OWNER_FILE = "owner"  # in every run's folder, so its absence shows that the folder is gone
+T = TypeVar("T")
 _CHECKPOINT = re.compile(r"(\d{20})(?:-([0-9a-f]+))?\.npz")
 _FILES = re.compile(r"files-([0-9a-f]+)\.zip")
 _UNFINISHED = re.compile(r"\..*\.part")
@@ -171,22 +173,22 @@ class Shelf:
         self._folder, self._say = folder, say
         self._is_failing = False
         self._kept: list[str] = []
-        names = self._names()
+        names = self._looked(lambda: tuple(folder.list(FOLDER)), ())
         self._kept = checkpoint_paths(names)
         self._files = {match[1] for name in names if (match := _FILES.fullmatch(name))}
         self._old = [f"{FOLDER}/{name}" for name in names if _UNFINISHED.fullmatch(name)]
+        self._has_owner = self._looked(lambda: bool(folder.exists(OWNER_FILE)), False)
         self.needed: Callable[[], tuple[str, ...]] = tuple  # paths not to be cleared away
 
-    def _names(self) -> tuple[str, ...]:
+    def _looked(self, call: Callable[[], T], otherwise: T) -> T:
+        """What a look at the folder finds; `otherwise` where it fails or hangs."""
         from launcher.storage import in_time
 
-        what = f"{self._folder.path(FOLDER)} cannot be listed"
         try:
-            names: tuple[str, ...] = in_time(what, lambda: self._folder.list(FOLDER), PATIENCE_S)
+            return in_time(f"{self._folder.path()} cannot be read", call, PATIENCE_S)
         except StorageError as error:
             self.complain(str(error))
-            return ()
-        return names
+            return otherwise
 
     @property
     def last_ns(self) -> int:
@@ -206,6 +208,11 @@ class Shelf:
 
     def write(self, item: Item) -> None:
         """Write the item's file."""
+        if self._has_owner and not self._folder.exists(OWNER_FILE):
+            raise StorageError(
+                f"{item.path} cannot be written: {self._folder.path()} has vanished. Is the "
+                "storage mounted?"
+            )
         self._folder.write(item.path, item.data)
 
     def written(self, item: Item, took_s: float) -> None:

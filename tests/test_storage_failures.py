@@ -1,0 +1,151 @@
+"""Storage that fills up, turns read-only or vanishes in mid-run: with real file systems."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launcher.book import Book
+from launcher.keeper import Keeper
+from launcher.record import RunRecord, Segment
+from launcher.runs import RunIndex, RunStore
+from launcher.storage import Storage
+from launcher.stored import newest_checkpoint
+from launcher.worker import snapshot
+from tests.fakes import a_plan, a_record
+from tests.mounts import Mount, mounted, needs_root
+
+pytestmark = needs_root
+
+SIZE = 1 << 20
+WAIT_S = 20.0
+
+
+class Run:
+    """A run whose storage is a file system of its own."""
+
+    def __init__(self, mount: Mount, index: Path) -> None:
+        self.mount = mount
+        storage = Storage.open(str(mount.path))
+        self.folder = storage.folder("runs/brave-otter")
+        self.folder.write("owner", b"me")
+        self.keeper = Keeper(str(mount.path), "brave-otter")
+        self.warnings: list[str] = []
+        self.store = RunStore(storage, RunIndex(index))
+        self.book = Book(self.store, a_record(), self.warnings.append, first_pause_s=0.05)
+
+    def checkpoint(self, epoch: int, n_bytes: int = 100_000) -> None:
+        position = {"fit": 0, "epoch": epoch, "step": 0}
+        state = {"position": position, "weights": np.zeros(n_bytes, np.uint8)}
+        self.keeper.keep_checkpoint(position, snapshot.dump(state))
+
+    def write_record(self, status: str) -> None:
+        record = replace(self.book.record, status=status)  # type: ignore[arg-type]
+        self.book.write(record)
+
+    def told(self) -> list[str]:
+        """What the keeper warned of, and whether it said that storage works again."""
+        return [
+            event.detail["text"]
+            for event in self.keeper.drain(0)
+            if event.kind in ("warning", "stage")
+        ]
+
+    def newest(self) -> int:
+        """The epoch of the newest whole checkpoint; fails if any is damaged."""
+        found = newest_checkpoint(self.folder, pytest.fail)
+        assert found is not None
+        return int(found.position["epoch"])
+
+    def caught_up(self) -> None:
+        """Storage gets all that it has missed."""
+        assert self.keeper.unwritten(WAIT_S)[0] == ()
+        assert self.book.settle(WAIT_S) is None
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with mounted(tmp_path / "storage", SIZE) as mount:
+        yield Run(mount, tmp_path / "index")
+
+
+def test_a_full_storage_is_told_and_catches_up_when_there_is_room(run: Run) -> None:
+    run.checkpoint(0)
+    run.write_record("running")
+    run.mount.fill()
+    for epoch in (1, 2):
+        run.checkpoint(epoch)
+    run.write_record("done")
+    (text,) = run.told()
+    assert "No space left on device" in text
+    assert "Training goes on" in text
+    assert "No space left on device" in run.warnings[0]
+    assert run.newest() == 0
+    assert run.store.load("brave-otter").status == "running"
+    run.mount.empty()
+    run.caught_up()
+    assert "works again" in run.told()[0]
+    assert run.newest() == 2
+    assert run.store.load("brave-otter").status == "done"
+    assert not [name for name in run.folder.files() if name.endswith(".part")]
+
+
+def test_old_checkpoints_make_room_for_new_ones(run: Run) -> None:
+    for epoch in range(3):
+        run.checkpoint(epoch, 250_000)
+    run.mount.fill()
+    run.checkpoint(3, 250_000)
+    assert run.told() == []
+    assert run.newest() == 3
+
+
+def test_a_storage_that_turns_read_only_is_told_and_catches_up(run: Run) -> None:
+    run.checkpoint(0)
+    run.mount.read_only(True)
+    run.checkpoint(1)
+    run.write_record("done")
+    (text,) = run.told()
+    assert "Read-only file system" in text
+    assert "Read-only file system" in run.warnings[0]
+    assert run.newest() == 0
+    run.mount.read_only(False)
+    run.caught_up()
+    assert run.newest() == 1
+
+
+def test_a_storage_that_is_unmounted_is_not_written_beside(run: Run, tmp_path: Path) -> None:
+    run.checkpoint(0)
+    run.mount.unmount()
+    run.checkpoint(1)
+    (text,) = run.told()
+    assert "has vanished. Is the storage mounted?" in text
+    assert not run.folder.exists("checkpoints")
+
+
+def test_a_folder_that_vanishes_and_comes_back_catches_up(run: Run) -> None:
+    run.checkpoint(0)
+    root = Path(run.folder.root)
+    root.rename(root.parent / "away")
+    run.checkpoint(1)
+    assert len(run.told()) == 1
+    (root.parent / "away").rename(root)
+    run.caught_up()
+    assert run.newest() == 1
+
+
+def test_a_record_is_whole_whatever_happened(run: Run) -> None:
+    plan = a_plan(2)
+    run.mount.fill()
+    began_s = time.monotonic()
+    for number in range(200):
+        segment = Segment(plan, "2026-11-30T12:00:00.000Z", steps=number)
+        run.book.write(replace(run.book.record, segments=(segment,)))
+        if number == 100:
+            run.mount.empty()
+    run.caught_up()
+    assert time.monotonic() - began_s < WAIT_S
+    found: RunRecord = run.store.load("brave-otter")
+    assert found.segments[0].steps == 199
