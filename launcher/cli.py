@@ -23,7 +23,7 @@ from launcher.command import (
     refuse_extra,
     say,
 )
-from launcher.config import Flags, cluster_options, make_storage
+from launcher.config import Flags, cluster_options, has_storage, make_storage
 from launcher.request import make_request, resume_request
 
 EPILOG = (
@@ -85,6 +85,7 @@ def _run(
     storage: o.StorageUri = None,
     name: o.Name = None,
     dry_run: o.DryRun = None,
+    detach: o.Detach = None,
     yes: o.Yes = None,
     json: o.Json = None,
 ) -> int:
@@ -107,13 +108,11 @@ def _run(
         home=session.environment.home,
         legacy_keras=session.environment.tf_use_legacy_keras,
     )
+    if request.detach:
+        return _detach(session, request, ship=True, has_storage=_has_storage(ctx))
     from launcher.run import run
 
-    return carry_out(
-        session,
-        lambda screen, logs: run(request, session.environment, screen, logs),
-        is_json=request.json,
-    )
+    return carry_out(session, lambda around: run(request, around), is_json=request.json)
 
 
 @app.command("resume")
@@ -128,10 +127,11 @@ def _resume(
     address: o.Address = None,
     wait: o.Wait = None,
     storage: o.StorageUri = None,
+    detach: o.Detach = None,
     yes: o.Yes = None,
     json: o.Json = None,
 ) -> int:
-    """Go on with a run where it stopped."""
+    """Go on with a run where it stopped, or was lost."""
     from launcher.runs import open_store
 
     session: Session = ctx.obj
@@ -148,13 +148,48 @@ def _resume(
         stopped_at_budget=record.status == "budget",
         terminal=session.terminal,
     )
+    if request.detach:
+        return _detach(session, request, run=run, has_storage=True)
     from launcher.run import resume
 
-    return carry_out(
-        session,
-        lambda screen, logs: resume(run, request, session.environment, screen, logs),
-        is_json=request.json,
-    )
+    return carry_out(session, lambda around: resume(run, request, around), is_json=request.json)
+
+
+@app.command("attach")
+def _attach(
+    ctx: typer.Context,
+    run: o.RunName,
+    address: o.Address = None,
+    storage: o.StorageUri = None,
+    json: o.Json = None,
+) -> int:
+    """Follow a run that goes on elsewhere, until it ends; Ctrl-C leaves it alone."""
+    from launcher.attach import attach
+    from launcher.runs import open_store
+
+    session: Session = ctx.obj
+    refuse_args(session)
+    address_, _ = cluster_options(_flags(ctx), session.environment)
+    store = open_store(make_storage(storage, session.environment), session.index, run)
+    return attach(session, run, store, address_, is_json=bool(json))
+
+
+@app.command("stop")
+def _stop(
+    ctx: typer.Context,
+    run: o.RunName,
+    address: o.Address = None,
+    storage: o.StorageUri = None,
+) -> int:
+    """Stop a run at a checkpoint, wherever it is driven."""
+    from launcher.attach import stop
+    from launcher.runs import open_store
+
+    session: Session = ctx.obj
+    refuse_args(session)
+    address_, _ = cluster_options(_flags(ctx), session.environment)
+    store = open_store(make_storage(storage, session.environment), session.index, run)
+    return stop(session, run, store, address_)
 
 
 @app.command("runs")
@@ -171,7 +206,9 @@ def _runs(ctx: typer.Context, storage: o.StorageUri = None, json: o.Json = None)
     if json:
         _print_json([CODEC.encode(record) for record in found.records])
         return
-    print_runs(_console(session), found, datetime.now(UTC))
+    now = datetime.now(UTC)
+    status_by_run = {record.run: store.status(record, now) for record in found.records}
+    print_runs(_console(session), found, now, status_by_run)
 
 
 @app.command("explain")
@@ -190,7 +227,8 @@ def _explain(
     if json:
         _print_json(CODEC.encode(record))
         return
-    print_explanation(_console(session), record, datetime.now(UTC))
+    now = datetime.now(UTC)
+    print_explanation(_console(session), record, now, store.status(record, now))
 
 
 @app.command("probe")
@@ -306,6 +344,26 @@ def main() -> None:
 def _flags(ctx: typer.Context) -> Flags:
     """The words of the options that the command has."""
     return Flags(**{f.name: ctx.params[f.name] for f in fields(Flags) if f.name in ctx.params})
+
+
+def _has_storage(ctx: typer.Context) -> bool:
+    return has_storage(_flags(ctx), ctx.obj.environment)
+
+
+def _detach(
+    session: Session,
+    request: Any,
+    *,
+    ship: bool = False,
+    run: str | None = None,
+    has_storage: bool,
+) -> int:
+    """Hand a run over to a driver without a terminal."""
+    from launcher.attach import detach
+    from launcher.prepare import ship as pack
+
+    shipped = pack(request, session.environment, say) if ship else None
+    return detach(session, request, shipped=shipped, run=run, has_storage=has_storage)
 
 
 def _group(ctx: typer.Context) -> Any:

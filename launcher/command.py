@@ -23,12 +23,14 @@ from launcher.errors import (
     TrainingFailedError,
     UsageError,
 )
-from launcher.log import new_log_folder, set_up_logging
+from launcher.log import JOURNAL_FILE, new_log_folder, set_up_logging
 
 if TYPE_CHECKING:
+    from launcher.journal import Journal
     from launcher.launch import Result
+    from launcher.record import RunRecord
+    from launcher.run import Around
     from launcher.runs import RunIndex
-    from launcher.screen import TerminalScreen
 
 logger = logging.getLogger(__name__)
 
@@ -90,28 +92,44 @@ class DefaultToRun(TyperGroup):
         return GROUP_OPTIONS | frozenset(self.commands)
 
 
-def carry_out(
-    session: Session,
-    action: "Callable[[TerminalScreen, Path], Result]",
-    *,
-    is_json: bool,
-) -> int:
-    """Run or resume with a screen and a log folder; the exit code."""
+def carry_out(session: Session, action: "Callable[[Around], Result]", *, is_json: bool) -> int:
+    """Run or resume with a screen, a journal and a log folder; the exit code."""
+    from launcher.journal import Journal
+    from launcher.ownership import this_driver
     from launcher.record import dump_record
-    from launcher.screen import make_screen
+    from launcher.run import Around
+    from launcher.screen import FollowedScreen, make_journal_screen, make_screen
 
     screen = make_screen(session.environment, session.terminal, time.monotonic, is_json=is_json)
     logs = session.start_logging(screen.warn)
+    journal = Journal(logs / JOURNAL_FILE)
+    both = FollowedScreen(screen, make_journal_screen(journal, session.environment))
+    driver = this_driver(str(journal.path))
     try:
-        result = action(screen, logs)
+        result = action(Around(session.environment, both, logs, driver, journal.begun))
     finally:
         screen.close()
     session.has_ended = True
     if is_json:
         sys.stdout.write(dump_record(result.record) + "\n")
+    code = result.record.exit_code or 0
     if result.error is not None:
-        return report_error(result.error, session)
-    return result.record.exit_code or 0
+        code = report_error(result.error, session)
+    text = "" if result.error is None else error_text(result.error, logs)
+    conclude(journal, code, text, result.record)
+    return code
+
+
+def conclude(journal: "Journal", code: int, text: str, record: "RunRecord | None") -> None:
+    """Tell those who follow a run how it ended.
+
+    Args:
+        text: what is to be written to stderr.
+    """
+    from launcher.record import CODEC
+
+    document = None if record is None else CODEC.encode(record)
+    journal.write("result", exit_code=code, text=text, record=document)
 
 
 def execute(group: Any, words: Sequence[str]) -> int:
@@ -153,16 +171,22 @@ def _call(group: Any, words: Sequence[str], session: Session) -> int:
 
 def report_error(error: LauncherError, session: Session) -> int:
     """Print an error as one message of ours, or the user's own traceback; its exit code."""
-    if isinstance(error, ScriptFailedError):
-        sys.stderr.write(str(error).rstrip("\n") + "\n")
-        return error.exit_code
-    say(str(error))
-    noisy = isinstance(error, (TrainingFailedError, ClusterError))
-    if noisy and not isinstance(error, StorageError) and session.log_file is not None:
-        folder = session.log_file.parent
-        if any(path.is_file() and path.stat().st_size for path in folder.rglob("*")):
-            say(f"what Ray and TensorFlow said is in {folder}")
+    folder = None if session.log_file is None else session.log_file.parent
+    sys.stderr.write(error_text(error, folder))
     return error.exit_code
+
+
+def error_text(error: LauncherError, log_dir: Path | None) -> str:
+    """What a person is told of an error, in whole lines."""
+    if isinstance(error, ScriptFailedError):
+        return str(error).rstrip("\n") + "\n"
+    text = f"launch: {error}\n"
+    noisy = isinstance(error, (TrainingFailedError, ClusterError))
+    if noisy and not isinstance(error, StorageError) and log_dir is not None:
+        files = (path for path in log_dir.rglob("*") if path.name != JOURNAL_FILE)
+        if any(path.is_file() and path.stat().st_size for path in files):
+            text += f"launch: what Ray and TensorFlow said is in {log_dir}\n"
+    return text
 
 
 def say(text: str) -> None:

@@ -48,6 +48,7 @@ class Flags:
     max_folder: str | None = None
     wait: str | None = None
     dry_run: bool | None = None
+    detach: bool | None = None
     yes: bool | None = None
     json: bool | None = None
     seed: str | None = None
@@ -142,6 +143,7 @@ class Request:
     seed: int = 0
     wait_s: float = field(default=0.0, metadata=NOT_RECORDED)
     dry_run: bool = field(default=False, metadata=NOT_RECORDED)
+    detach: bool = field(default=False, metadata=NOT_RECORDED)
     yes: bool = field(default=False, metadata=NOT_RECORDED)
     json: bool = field(default=False, metadata=NOT_RECORDED)
     stdin_is_tty: bool = field(default=False, metadata=NOT_RECORDED)
@@ -175,6 +177,11 @@ def make_storage(flag: str | None, environment: Environment) -> str:
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", value):
         return value.rstrip("/") if not value.endswith("://") else value
     return str(absolute(value, environment))
+
+
+def has_storage(flags: Flags, environment: Environment) -> bool:
+    """Whether storage was asked for, by the flag or the variable."""
+    return flags.storage is not None or "LAUNCH_STORAGE" in environment.launch
 
 
 def cluster_options(flags: Flags, environment: Environment) -> tuple[str | None, float | None]:
@@ -216,7 +223,7 @@ def parse_options(
         "seed": draw_seed() if seed is None else seed,
         **{
             name: _switch(flags, environment, name)
-            for name in ("sync_batchnorm", "dry_run", "yes", "json")
+            for name in ("sync_batchnorm", "dry_run", "detach", "yes", "json")
         },
     }
 

@@ -4,6 +4,7 @@ LauncherError                exit code
 ├── UsageError               2   the request itself is wrong
 │   ├── ScriptError          2   the script cannot be trained as it is
 │   └── RecordError          2   a run record is missing or damaged
+│       └── TakenOverError   2   another launcher drives the run now
 ├── ScriptFailedError        1   the user's script raised; carries its traceback
 ├── TrainingFailedError      1   training could not go on (workers died, stuck)
 │   └── PeerLostError        1   another worker died, froze or was cut off
@@ -31,6 +32,25 @@ class ScriptError(UsageError):
 
 class RecordError(UsageError):
     """A run record is missing, damaged, or belongs to someone else."""
+
+
+class TakenOverError(RecordError):
+    """Another launcher has taken a run over, so this one must not write to it any more.
+
+    Args:
+        run: the run's name.
+        owner: who drives it now.
+    """
+
+    def __init__(self, run: str, owner: str) -> None:
+        super().__init__(run, owner)
+        self.run, self.owner = run, owner
+
+    def __str__(self) -> str:
+        return (
+            f"{self.run} has been taken over by {self.owner} while this launcher was silent. It "
+            f"ends here and writes nothing more. Follow the run: launch attach {self.run}"
+        )
 
 
 class ScriptFailedError(LauncherError):

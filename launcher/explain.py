@@ -10,7 +10,7 @@ from rich.text import Text
 from launcher import figures as f
 from launcher.layout import LABEL_WIDTH, plain_table, print_table, ring_text, sentence
 from launcher.network_text import budget_text, network_text
-from launcher.record import RunRecord, Segment, parse_timestamp, shown_status
+from launcher.record import RunRecord, Segment, ShownStatus, parse_timestamp
 from launcher.report import print_decision, print_outcome
 from launcher.summary import cluster_text, legend_text, node_letters, script_text
 from policies.schema import DEFAULT_PATH, Link, Network, Node
@@ -19,10 +19,15 @@ from policies.wording import dollars
 MAX_MATRIX_NODES = 8
 
 
-def print_explanation(console: Console, record: RunRecord, now: datetime) -> None:
-    """All that is known of a run, in the order in which it came to be."""
+def print_explanation(
+    console: Console, record: RunRecord, now: datetime, status: ShownStatus | None = None
+) -> None:
+    """All that is known of a run, in the order in which it came to be.
+
+    Without a status the record's is shown.
+    """
     letters = node_letters(record.cluster.nodes if record.cluster else (), record.decision)
-    _print_head(console, record, now)
+    _print_head(console, record, status or record.status, now)
     _print_measured(console, record, letters)
     if record.decision is None:
         console.print("It ended before a decision was made.")
@@ -98,8 +103,7 @@ def _cell(link: Link | None, *, is_upper: bool) -> str:
     return f"{mark}{f.bandwidth_text(link.bandwidth_bytes_per_s or 0.0)}"
 
 
-def _print_head(console: Console, record: RunRecord, now: datetime) -> None:
-    status = shown_status(record, now)
+def _print_head(console: Console, record: RunRecord, status: ShownStatus, now: datetime) -> None:
     age = f.age_text((now - parse_timestamp(record.created)).total_seconds())
     request = record.request
     limits = []

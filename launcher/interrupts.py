@@ -19,11 +19,16 @@ class Interrupts:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Take the signals while the block runs; afterwards handlers are as before."""
+        """Take the signals while the block runs; afterwards handlers are as before.
+
+        A lost terminal that is ignored stays so: that is what `nohup` is for.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, self._take) for number in numbers}
         try:
             yield

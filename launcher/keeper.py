@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 from launcher.backlog import Backlog, Item
 from launcher.errors import StorageError
-from launcher.worker.job import ORDER_NONE, Event
+from launcher.worker.job import ORDER_NONE, ORDER_STOP, Event
 
 KEEP_CHECKPOINTS = 3
+DRIVER_SILENT_S = 40.0  # a driver asks several times a second; one that is frozen watches nothing
 PATIENCE_S = 20.0  # for storage to take a checkpoint, before training goes on regardless
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -52,15 +53,20 @@ class Keeper:
     Args:
         storage: URI or path of the storage.
         run: the run's name.
+        term: of the driver; once a later one holds the run, nothing is written any more.
     """
 
-    def __init__(self, storage: str, run: str) -> None:
+    def __init__(self, storage: str, run: str, term: int = 1) -> None:
+        from launcher.ownership import Ownership
         from launcher.storage import Storage
 
         self._events: list[Event] = []
         self._order = ORDER_NONE
+        self._driver_seen_s = time.monotonic()
         self._arrived = threading.Condition()
-        self._shelf = Shelf(Storage.open(storage).folder(f"runs/{run}"), self._say)
+        folder = Storage.open(storage).folder(f"runs/{run}")
+        ownership = Ownership(folder, run)
+        self._shelf = Shelf(folder, self._say, lambda: ownership.require(term))
         self._backlog = Backlog(self._shelf)
         self._shelf.needed = self._backlog.paths
         self._last_ns = self._shelf.last_ns
@@ -68,8 +74,13 @@ class Keeper:
     # ------------------------------------------------------------------ events and orders
 
     def tell(self, events: list[Event]) -> int:
-        """Take events from a worker; answer with the driver's order."""
+        """Take events from a worker; answer with the driver's order.
+
+        In place of a driver that has not been heard of for long, it is to stop at a checkpoint.
+        """
         with self._arrived:
+            if time.monotonic() - self._driver_seen_s > DRIVER_SILENT_S:
+                self._order = ORDER_STOP
             self._events.extend(events)
             if events:
                 self._arrived.notify_all()
@@ -80,12 +91,14 @@ class Keeper:
         with self._arrived:
             if not self._events:
                 self._arrived.wait(timeout_s)
+            self._driver_seen_s = time.monotonic()
             events, self._events = self._events, []
             return events
 
     def order(self, code: int) -> None:
         """Leave an order for rank 0."""
         with self._arrived:
+            self._driver_seen_s = time.monotonic()
             self._order = code
 
     def _say(self, kind: str, **detail: Any) -> None:
@@ -167,10 +180,13 @@ class Shelf:
     Args:
         folder: the run's, a `Storage`.
         say: takes the kind of an event and its details.
+        require: raises where the folder is someone else's by now.
     """
 
-    def __init__(self, folder: Any, say: Callable[..., None]) -> None:
-        self._folder, self._say = folder, say
+    def __init__(
+        self, folder: Any, say: Callable[..., None], require: Callable[[], None] = lambda: None
+    ) -> None:
+        self._folder, self._say, self._require = folder, say, require
         self._is_failing = False
         self._kept: list[str] = []
         names = self._looked(lambda: tuple(folder.list(FOLDER)), ())
@@ -208,6 +224,7 @@ class Shelf:
 
     def write(self, item: Item) -> None:
         """Write the item's file."""
+        self._require()
         if self._has_owner and not self._folder.exists(OWNER_FILE):
             raise StorageError(
                 f"{item.path} cannot be written: {self._folder.path()} has vanished. Is the "

@@ -1,5 +1,6 @@
 """Lay text out for a terminal's width without ever breaking a number from its unit."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.text import Text
 LABEL_WIDTH = 10
 PLAIN_WIDTH = 120  # columns where there is no terminal
 SEPARATOR = " · "
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def labelled(label: str, pieces: Sequence[str], basis: str, width: int) -> Text:
@@ -145,3 +147,8 @@ def _number(name: str) -> int:
 
 def _range(group: list[str]) -> str:
     return ", ".join(group) if len(group) < 3 else f"{group[0]}–{group[-1]}"
+
+
+def without_colours(text: str) -> str:
+    """Text without a terminal's codes for colour and weight."""
+    return _COLOUR.sub("", text)

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 LOG_FILE = "launch.log"
+JOURNAL_FILE = "journal.jsonl"
 OURS = ("launcher", "policies")
 NOISY = ("ray", "tensorflow", "absl")  # these print on their own: only into the file
 KEPT_FOLDERS = 50
@@ -66,9 +67,13 @@ def _drop_handlers(logger: logging.Logger) -> None:
 
 
 def new_log_folder(logs: Path, now: datetime, pid: int) -> Path:
-    """A folder for the log files of one command; the oldest beyond 50 are deleted."""
+    """A folder for the log files of one command; the oldest beyond 50 are deleted.
+
+    Those of commands that may still run are kept.
+    """
     folder = logs / f"{now:%Y%m%d-%H%M%S}-{pid}"
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(path for path in logs.iterdir() if path.is_dir())[:-KEPT_FOLDERS]:
-        shutil.rmtree(old, ignore_errors=True)  # it may be in use
+        if not Path("/proc", old.name.rpartition("-")[2], "stat").exists():
+            shutil.rmtree(old, ignore_errors=True)
     return folder

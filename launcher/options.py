@@ -117,6 +117,14 @@ DryRun = Annotated[
     bool | None,
     Option("--dry-run", help="Measure and decide, but do not train.", rich_help_panel=OUTPUT),
 ]
+Detach = Annotated[
+    bool | None,
+    Option(
+        "--detach",
+        help="Go on in the cluster without this terminal, once training has begun.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Yes = Annotated[
     bool | None,
     Option("--yes", "-y", help="Answer every question with yes.", rich_help_panel=OUTPUT),

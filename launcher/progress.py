@@ -248,5 +248,5 @@ def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except (BrokenPipeError, ValueError):  # closed by the reader, or by us
+    except (OSError, ValueError):  # a reader or a terminal that is gone, or closed by us
         return

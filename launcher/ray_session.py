@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _SUBMITTED_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
-def join(address: str, *, token: bool, log_dir: Path) -> str:
+def join(address: str, *, token: bool, log_dir: Path, modules: Sequence[Path] = ()) -> str:
     """Connect to a running cluster; its workers get this very launcher package.
 
     Shipping the package costs each new worker 0.3 s. It comes before what a node has installed.
@@ -38,6 +38,7 @@ def join(address: str, *, token: bool, log_dir: Path) -> str:
         address: `host:port` of the cluster, already checked.
         token: whether the cluster wants this user's token.
         log_dir: an existing folder, for `ray.log`.
+        modules: folders of more packages that workers shall find.
 
     Returns:
         The address by Ray's own books.
@@ -46,7 +47,7 @@ def join(address: str, *, token: bool, log_dir: Path) -> str:
         ClusterError: Ray could not connect.
     """
     runtime_env = {
-        "py_modules": [str(Path(launcher.__file__).parent)],
+        "py_modules": [str(Path(launcher.__file__).parent), *map(str, modules)],
         "excludes": ["__pycache__"],
         "env_vars": {_NO_BYTECODE: ""},
     }

@@ -26,10 +26,8 @@ from policies.schema import (
 )
 
 SCHEMA = 1
-HEARTBEAT_TIMEOUT_S = 60.0  # a writer beats every 10 s; six missed beats mean that it is gone
-
 Status = Literal["running", "done", "budget", "deadline", "interrupted", "failed"]
-ShownStatus = Status | Literal["lost"]
+ShownStatus = Status | Literal["lost", "detached"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run, from its request to its outcome."""
+    """One run, from its request to its outcome.
+
+    `term` counts its drivers; `detached` says whether the last one runs without a terminal.
+    """
 
     schema: int
     run: str
@@ -139,7 +140,10 @@ class RunRecord:
     versions: Mapping[str, str]
     storage: str
     request: Request
+    term: int = 1
+    detached: bool = False
     cluster: ClusterRecord | None = None
+    node_starts: tuple[NodeStart, ...] = ()
     network: Network | None = None
     workload: Workload | None = None
     decisions: tuple[DecisionRecord, ...] = ()
@@ -253,14 +257,6 @@ def load_record(document: str | bytes, path: str) -> RunRecord:
     return record
 
 
-def shown_status(record: RunRecord, now: datetime) -> ShownStatus:
-    """The status, or "lost" when the writer of a running run has gone silent."""
-    if record.status != "running":
-        return record.status
-    silent_s = (now - parse_timestamp(record.heartbeat_at)).total_seconds()
-    return "lost" if silent_s > HEARTBEAT_TIMEOUT_S else "running"
-
-
 def timestamp(moment: datetime) -> str:
     """A moment as ISO-8601 in UTC, such as 2026-11-30T02:58:10.123Z."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -285,7 +281,13 @@ def _all_work(workload: Workload) -> Work:
 
 
 def new_record(
-    request: Request, name: str, *, now: datetime, owner: str, versions: Mapping[str, str]
+    request: Request,
+    name: str,
+    *,
+    now: datetime,
+    owner: str,
+    versions: Mapping[str, str],
+    detached: bool = False,
 ) -> RunRecord:
     """The record of a run that begins now."""
     return RunRecord(
@@ -299,4 +301,5 @@ def new_record(
         versions=versions,
         storage=request.storage,
         request=request,
+        detached=detached,
     )

@@ -17,14 +17,20 @@ from launcher.layout import (
     sentence,
     shortened,
 )
-from launcher.record import RunRecord, parse_timestamp, shown_status
+from launcher.record import RunRecord, ShownStatus, parse_timestamp
 from launcher.runs import Runs
 from policies.schema import Candidate, Decision
 from policies.wording import dollars, exchange_name, percent
 
 FITS = 0.9  # DESIGN: a plan fits when it keeps the limit with this probability
 NO_RESULT = {"learning_rate", "lr"}  # Keras logs them beside the metrics
-STYLE_BY_STATUS = {"done": "green", "running": "cyan", "failed": "red", "lost": "red"}
+STYLE_BY_STATUS = {
+    "done": "green",
+    "running": "cyan",
+    "detached": "cyan",
+    "failed": "red",
+    "lost": "red",
+}
 
 
 def print_decision(
@@ -83,13 +89,15 @@ def print_outcome(console: Console, record: RunRecord, *, is_explained: bool = F
         console.print(labelled(label, [value], "", console.width), soft_wrap=True, highlight=False)
 
 
-def print_runs(console: Console, runs: Runs, now: datetime) -> None:
+def print_runs(
+    console: Console, runs: Runs, now: datetime, status_by_run: Mapping[str, ShownStatus]
+) -> None:
     """Every run: chosen n, what was predicted, what it took."""
     if not runs.records:
         console.print("No runs yet. Start one: launch train.py --budget 5", highlight=False)
 
     def variant(gap: int, script: int, *, when: bool) -> Callable[[], Table]:
-        return lambda: _runs(runs.records, now, gap, script, when=when)
+        return lambda: _runs(runs.records, now, status_by_run, gap, script, when=when)
 
     if runs.records:
         variants = [
@@ -147,7 +155,13 @@ def _cells(
 
 
 def _runs(
-    records: Sequence[RunRecord], now: datetime, gap: int, script: int, *, when: bool
+    records: Sequence[RunRecord],
+    now: datetime,
+    status_by_run: Mapping[str, ShownStatus],
+    gap: int,
+    script: int,
+    *,
+    when: bool,
 ) -> Table:
     table = plain_table(gap)
     columns = ["run", "status", "script", "n", "time (predicted)", "cost (predicted)"]
@@ -155,7 +169,7 @@ def _runs(
         align = "right" if name == "n" else "left"
         table.add_column(name, justify=align, no_wrap=True, header_style="bold")  # type: ignore[arg-type]
     for record in records:
-        status = shown_status(record, now)
+        status = status_by_run.get(record.run, record.status)
         decision = record.decision
         foreseen = predicted(record)
         time = "–" if record.outcome is None else f.time_text(record.outcome.time_s)

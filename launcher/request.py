@@ -133,6 +133,10 @@ def _check_together(request: Request) -> None:
         raise UsageError(
             f"--workers {workers} is more than --max-workers {most}. Leave one of them out."
         )
+    if request.detach and request.dry_run:
+        raise UsageError(
+            "--dry-run ends before training begins: there is nothing to detach. Leave --detach out."
+        )
 
 
 def _short(text: str, length: int = 60) -> str:

@@ -1,6 +1,7 @@
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,9 +13,12 @@ import pytest
 import typer
 
 from launcher.cli import app
-from launcher.command import Session, execute, report_error
+from launcher.command import Session, conclude, execute, report_error
 from launcher.config import Environment, Terminal
 from launcher.errors import ClusterError, ScriptFailedError, StorageError
+from launcher.journal import Journal
+from launcher.ownership import Driver, this_driver
+from launcher.process import Process
 from launcher.record import dump_record
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
@@ -70,7 +74,8 @@ def refused(result: tuple[int, str, str], message: str, code: int = 2) -> None:
 def test_help_names_the_commands(launch: Launch, words: list[str]) -> None:
     code, out, err = launch(*words)
     assert (code, err) == (0, "")
-    assert all(name in out for name in ("run", "resume", "runs", "explain", "probe", "doctor"))
+    names = ("run", "resume", "attach", "stop", "runs", "explain", "probe", "doctor")
+    assert all(name in out for name in names)
 
 
 def test_the_version_is_printed(launch: Launch) -> None:
@@ -141,7 +146,7 @@ def test_a_scripts_option_without_the_dashes_is_explained(launch: Launch) -> Non
 
 
 def test_an_option_that_is_not_offered_yet_is_unknown(launch: Launch) -> None:
-    refused(launch("train.py", "--detach"), "There is no option --detach")
+    refused(launch("train.py", "--compress"), "There is no option --compress")
     refused(launch("train.py", "--strategy", "gossip"), "Choose auto, allreduce or direct")
 
 
@@ -174,12 +179,12 @@ def test_arguments_after_the_dashes_are_for_scripts_only(launch: Launch) -> None
     refused(launch("runs", "--", "x"), "takes no arguments after --")
 
 
-@pytest.mark.parametrize("command", ["resume", "explain"])
+@pytest.mark.parametrize("command", ["resume", "explain", "attach", "stop"])
 def test_an_unknown_run_is_refused(launch: Launch, command: str) -> None:
     refused(launch(command, "brave-otter"), "There is no run named 'brave-otter'")
 
 
-@pytest.mark.parametrize("command", ["resume", "explain"])
+@pytest.mark.parametrize("command", ["resume", "explain", "attach", "stop"])
 def test_a_damaged_record_is_refused(launch: Launch, store: RunStore, command: str) -> None:
     store.storage.write("runs/otter/run.json", b"{")
     refused(launch(command, "otter"), "run.json is damaged")
@@ -190,6 +195,63 @@ def test_a_run_that_used_its_budget_asks_for_a_new_one(launch: Launch, store: Ru
     assert record.outcome is not None
     store.save(replace(record, outcome=replace(record.outcome, cost_usd=4.99)))
     refused(launch("resume", "brave-otter"), "launch resume brave-otter --budget 5")
+
+
+def test_nothing_is_detached_from_a_dry_run(launch: Launch) -> None:
+    Path("train.py").write_text("model.fit(x)\n")
+    refused(launch("train.py", "--dry-run", "--detach"), "Leave --detach out")
+
+
+def test_only_a_run_that_is_driven_can_be_stopped(launch: Launch, store: RunStore) -> None:
+    store.save(a_record())
+    refused(launch("stop", "brave-otter"), "brave-otter is not running: done.")
+    store.ownership("lost-otter").take(1, Driver(process_of_nobody()))
+    store.save(replace(a_record("lost-otter"), status="running"))
+    refused(launch("stop", "lost-otter"), "lost. Go on with it: launch resume lost-otter")
+
+
+def test_a_run_that_has_ended_is_shown_with_its_exit_code(launch: Launch, store: RunStore) -> None:
+    store.save(replace(a_record(), status="budget", exit_code=5))
+    code, out, _ = launch("attach", "brave-otter")
+    assert code == 5
+    assert out.startswith("stopped at the budget in 18 min 52 s")
+
+
+def test_a_run_of_this_machine_is_shown_as_it_was_printed(
+    launch: Launch, store: RunStore, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    store.ownership("brave-otter").take(1, this_driver(str(journal.path)))
+    store.save(replace(a_record(), status="failed", exit_code=1))
+    journal.output("hello\n", "stdout")
+    conclude(journal, 1, "Traceback\nValueError: no\n", a_record())
+    code, out, err = launch("attach", "brave-otter")
+    assert (code, out, err) == (1, "hello\n", "Traceback\nValueError: no\n")
+    code, out, err = launch("attach", "brave-otter", "--json")
+    assert json.loads(out)["run"] == "brave-otter"
+    assert "hello" in err
+
+
+def test_a_run_of_another_machine_is_looked_for_there(launch: Launch, store: RunStore) -> None:
+    store.index.remember("brave-otter", "/root/launch", "far")
+    refused(launch("explain", "brave-otter"), "brave-otter is kept in /root/launch on far.")
+
+
+def test_runs_tells_which_are_lost_and_which_detached(launch: Launch, store: RunStore) -> None:
+    for name, process in (("otter", process_of_mine()), ("hare", process_of_nobody())):
+        store.ownership(name).take(1, Driver(process, detached=True))
+        store.save(replace(a_record(name), status="running", detached=True))
+    _, out, _ = launch("runs")
+    assert re.search("otter +detached", out)
+    assert re.search("hare +lost", out)
+
+
+def process_of_mine() -> Process:
+    return this_driver().process
+
+
+def process_of_nobody() -> Process:
+    return replace(this_driver().process, started="1")
 
 
 def test_runs_lists_what_there_is(launch: Launch, store: RunStore) -> None:

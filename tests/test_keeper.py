@@ -8,6 +8,7 @@ import pytest
 from launcher import keeper as module
 from launcher.errors import StorageError
 from launcher.keeper import FOLDER, KEEP_CHECKPOINTS, Keeper, checkpoint_paths, files_key
+from launcher.ownership import Ownership, this_driver
 from launcher.storage import Storage
 from launcher.worker.job import ORDER_NONE, ORDER_STOP
 from tests.fakes import an_event
@@ -45,6 +46,27 @@ def test_an_order_is_the_answer_until_another_is_given(keeper: Keeper) -> None:
     assert keeper.tell([]) == keeper.tell([]) == ORDER_STOP
     keeper.order(ORDER_NONE)
     assert keeper.tell([]) == ORDER_NONE
+
+
+def test_without_a_sign_of_the_driver_training_is_to_stop(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DRIVER_SILENT_S", -1.0)
+    assert keeper.tell([]) == ORDER_STOP
+    monkeypatch.undo()
+    assert keeper.tell([]) == ORDER_STOP  # until a driver says otherwise
+    keeper.order(ORDER_NONE)
+    assert keeper.tell([]) == ORDER_NONE
+
+
+def test_once_another_driver_holds_the_run_nothing_is_written(
+    keeper: Keeper, folder: Storage
+) -> None:
+    assert Ownership(folder, "brave-otter").take(2, this_driver())
+    keeper.keep_checkpoint({"fit": 0, "epoch": 2, "step": 0}, b"state")
+    assert folder.list(FOLDER) == ()
+    (event,) = keeper.drain(0)
+    assert "TakenOverError" in event.detail["text"]
 
 
 def test_a_checkpoint_is_in_storage_before_it_is_told(keeper: Keeper, folder: Storage) -> None:

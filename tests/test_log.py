@@ -1,4 +1,5 @@
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from datetime import timedelta
@@ -62,8 +63,18 @@ def test_setting_up_again_writes_each_line_once(tmp_path: Path) -> None:
     assert not (tmp_path / "a" / "launch.log").exists()
 
 
+NOBODY = 2**22 + 1  # no process has such a number
+
+
 def test_only_the_newest_log_folders_are_kept(tmp_path: Path) -> None:
     for minute in range(KEPT_FOLDERS + 5):
-        newest = new_log_folder(tmp_path, NOW + timedelta(minutes=minute), 1)
+        newest = new_log_folder(tmp_path, NOW + timedelta(minutes=minute), NOBODY)
     assert len(list(tmp_path.iterdir())) == KEPT_FOLDERS
     assert newest.is_dir()
+
+
+def test_the_log_folder_of_a_command_that_still_runs_is_kept(tmp_path: Path) -> None:
+    mine = new_log_folder(tmp_path, NOW, os.getpid())
+    for minute in range(1, KEPT_FOLDERS + 5):
+        new_log_folder(tmp_path, NOW + timedelta(minutes=minute), NOBODY)
+    assert mine.is_dir()

@@ -2,7 +2,6 @@ import json
 import re
 import threading
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,11 @@ from hypothesis import strategies as st
 
 from launcher.codec import DecodeError
 from launcher.errors import RecordError, StorageError, UsageError
+from launcher.ownership import this_driver
 from launcher.record import (
     CODEC,
-    HEARTBEAT_TIMEOUT_S,
     dump_record,
     load_record,
-    shown_status,
     timestamp,
 )
 from launcher.runs import RunIndex, RunStore, open_store
@@ -34,7 +32,7 @@ def store(tmp_path: Path) -> RunStore:
 def create(store: RunStore, name: str | None = None, seed: int = 0) -> str:
     request = a_request(store.storage.uri, name=name)
     rng = np.random.default_rng(seed)
-    return store.create(request, now=NOW, owner="host:1", versions={}, rng=rng).run
+    return store.create(request, now=NOW, driver=this_driver(), versions={}, rng=rng).run
 
 
 def test_a_record_survives_a_round_trip() -> None:
@@ -215,15 +213,6 @@ def test_an_unknown_run_is_named_with_a_suggestion(store: RunStore) -> None:
 def test_a_path_is_not_a_runs_name(store: RunStore, name: str) -> None:
     with pytest.raises(RecordError, match="is not a run's name"):
         open_store(store.storage.uri, store.index, name)
-
-
-def test_a_run_without_heartbeat_is_lost() -> None:
-    record = replace(a_record(), status="running")
-    late = NOW + timedelta(seconds=HEARTBEAT_TIMEOUT_S + 1)
-    assert shown_status(record, NOW) == "running"
-    assert shown_status(record, late) == "lost"
-    assert shown_status(record.beaten(late), late) == "running"
-    assert shown_status(replace(record, status="done"), late) == "done"
 
 
 def test_an_unwritable_index_does_not_stop_a_run(tmp_path: Path) -> None:

@@ -222,7 +222,8 @@ def test_runs_are_listed_with_prediction_and_damage() -> None:
         replace(a_record("lost-one"), status="running", outcome=None, decisions=()),
     )
     console = plain(80)
-    print_runs(console, Runs(records, ("x/run.json is damaged",)), NOW + timedelta(hours=3))
+    runs = Runs(records, ("x/run.json is damaged",))
+    print_runs(console, runs, NOW + timedelta(hours=3), {"lost-one": "lost"})
     text = text_of(console)
     assert re.search(r"brave-otter +done +train.py +3 +19 min \(19 min\) +\$0.43 \(\$0.44\)", text)
     assert re.search(r"lost-one +lost +train.py +– +–", text)
@@ -232,7 +233,7 @@ def test_runs_are_listed_with_prediction_and_damage() -> None:
 
 def test_no_runs_yet_says_how_to_start_one() -> None:
     console = plain()
-    print_runs(console, Runs((), ()), NOW)
+    print_runs(console, Runs((), ()), NOW, {})
     assert "launch train.py --budget 5" in text_of(console)
 
 

@@ -1,8 +1,5 @@
-import socket
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,12 +7,14 @@ import pytest
 from launcher.book import now
 from launcher.config import Environment
 from launcher.errors import ClusterError, RecordError, UsageError
-from launcher.record import HEARTBEAT_TIMEOUT_S, RunRecord
-from launcher.run import resume, run
+from launcher.ownership import Driver, Watch, this_driver
+from launcher.process import Process
+from launcher.record import RunRecord
+from launcher.run import Around, resume, run
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
 from launcher.stored import CODE_FILE, Shipped
-from tests.fakes import FakeScreen, a_record, a_request
+from tests.fakes import FakeClock, FakeScreen, a_record, a_request
 
 Keep = Callable[..., RunRecord]
 
@@ -46,12 +45,21 @@ def keep(store: RunStore) -> Keep:
 
 
 @pytest.fixture
-def go_on(store: RunStore, environment: Environment, tmp_path: Path) -> Callable[[], object]:
+def around(environment: Environment, tmp_path: Path) -> Around:
+    return Around.make(environment, FakeScreen(), tmp_path)
+
+
+@pytest.fixture
+def go_on(store: RunStore, around: Around) -> Callable[[], object]:
     def call() -> object:
-        request = a_request(store.storage.uri)
-        return resume("brave-otter", request, environment, FakeScreen(), tmp_path)
+        return resume("brave-otter", a_request(store.storage.uri), around, a_watch())
 
     return call
+
+
+def a_watch() -> Watch:
+    clock = FakeClock()
+    return Watch(clock, clock.sleep, now)
 
 
 # ---- resuming
@@ -62,22 +70,14 @@ def test_an_unknown_run_cannot_be_resumed(go_on: Callable[[], object]) -> None:
         go_on()
 
 
-def test_a_run_whose_process_here_is_gone_needs_no_waiting(
-    store: RunStore, keep: Keep, go_on: Callable[[], object]
+def test_a_running_run_cannot_be_resumed(
+    keep: Keep, go_on: Callable[[], object], store: RunStore
 ) -> None:
-    with subprocess.Popen(["true"]) as ended:
-        ended.wait()
-    who = f"me@{socket.gethostname()}:{ended.pid}"
-    keep(status="running", owner=who, heartbeat_at=a_record().beaten(now()).heartbeat_at)
-    store.folder("brave-otter").delete(CODE_FILE)
-    with pytest.raises(RecordError, match="brave-otter cannot go on"):
+    record = keep(status="running")
+    store.ownership("brave-otter").take(1, this_driver())
+    with pytest.raises(UsageError, match="brave-otter is still running"):
         go_on()
-
-
-def test_a_running_run_cannot_be_resumed(keep: Keep, go_on: Callable[[], object]) -> None:
-    keep(status="running", heartbeat_at=a_record().beaten(now()).heartbeat_at)
-    with pytest.raises(UsageError, match=r"brave-otter is still running \(owner host:1\)"):
-        go_on()
+    assert store.load("brave-otter") == record
 
 
 def test_a_run_that_is_done_cannot_be_resumed(keep: Keep, go_on: Callable[[], object]) -> None:
@@ -106,15 +106,16 @@ def test_a_run_whose_folder_is_gone_is_left_as_it_was(
 
 @pytest.mark.parametrize("status", ["budget", "failed", "running"])
 def test_a_stopped_or_lost_run_goes_on_with_its_history(
-    keep: Keep, store: RunStore, environment: Environment, tmp_path: Path, status: str
+    keep: Keep, store: RunStore, around: Around, status: str
 ) -> None:
     """It gets as far as the cluster, which is not there."""
-    long_ago = now() - timedelta(seconds=2 * HEARTBEAT_TIMEOUT_S)
-    kept = keep(status=status, heartbeat_at=a_record().beaten(long_ago).heartbeat_at)
+    kept = keep(status=status)
+    store.ownership("brave-otter").take(1, Driver(Process("eve", "far", 1)))
     request = a_request(store.storage.uri, address="127.0.0.1:1", budget_usd=3.0)
-    result = resume("brave-otter", request, environment, FakeScreen(), tmp_path)
+    result = resume("brave-otter", request, around, a_watch())
     assert isinstance(result.error, ClusterError)
     record = store.load("brave-otter")
+    assert (record.term, record.owner) == (2, str(this_driver()))
     assert (record.status, record.exit_code) == ("failed", 4)
     assert (record.segments, record.checkpoints) == (kept.segments, kept.checkpoints)
     assert ("resume", "budget 3.0") in [(event.kind, event.detail) for event in record.events]
@@ -127,14 +128,16 @@ def test_a_stopped_or_lost_run_goes_on_with_its_history(
 def test_a_cluster_that_is_not_there_leaves_the_name_free(
     store: RunStore, environment: Environment, tmp_path: Path
 ) -> None:
+    screen, begun = FakeScreen(), list[RunRecord]()
+    around = Around.make(environment, screen, tmp_path, begun=begun.append)
     script = environment.cwd / "train.py"
     script.write_text("import keras\nkeras.Sequential().fit([0.0])\n")
     uri = store.storage.uri
     request = a_request(uri, script=script, address="127.0.0.1:1", name="brave-otter")
-    screen = FakeScreen()
-    result = run(request, environment, screen, tmp_path)
+    result = run(request, around)
     assert isinstance(result.error, ClusterError)
     assert (result.record.status, result.record.exit_code) == ("failed", 4)
     assert screen.records == [result.record]
+    assert [record.run for record in begun] == ["brave-otter"]
     assert not store.has("brave-otter")
     assert store.storage.list("runs") == ()
