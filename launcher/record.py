@@ -143,7 +143,6 @@ class RunRecord:
     term: int = 1
     detached: bool = False
     cluster: ClusterRecord | None = None
-    node_starts: tuple[NodeStart, ...] = ()
     network: Network | None = None
     workload: Workload | None = None
     decisions: tuple[DecisionRecord, ...] = ()
