@@ -13,6 +13,7 @@ logger = logging.getLogger(__name__)
 
 ASK_EVERY_S: Final = 1.0
 STACKS_S: Final = 3.0
+SPEEDS_S: Final = 5.0
 # Whoever asks has been asleep itself (a suspended machine, a stopped process) if it was away for
 # so long: then the others' silence means nothing.
 AWAY_S: Final = 3.0
@@ -36,6 +37,9 @@ class Posts(Protocol):
 
     def stacks(self, node_ids: Iterable[str]) -> dict[int, str]:
         """The stacks of all ranks that can be asked; blocks for `STACKS_S` at most."""
+
+    def speeds(self, node_ids: Iterable[str]) -> dict[str, float]:
+        """What nodes compute beside what runs there; blocks for `SPEEDS_S` at most."""
 
     def end_workers(self) -> None:
         """Kill what is left of the workers everywhere; returns at once."""
@@ -149,6 +153,10 @@ class Sentries:
         """The stacks of all ranks, as far as their nodes can be asked."""
         return self._posts.stacks([node for node in dict.fromkeys(nodes) if node in self._nodes])
 
+    def speeds(self, nodes: Iterable[str]) -> dict[str, float]:
+        """What each node computes beside what runs there, of those that answer in time."""
+        return self._posts.speeds([node for node in dict.fromkeys(nodes) if node in self._nodes])
+
     def end_workers(self) -> None:
         """Kill what is left of the workers everywhere; returns at once."""
         self._posts.end_workers()
@@ -195,19 +203,33 @@ class RayPosts:
 
     def stacks(self, node_ids: Iterable[str]) -> dict[int, str]:
         """See `Posts`."""
+        found: dict[int, str] = {}
+        for answer in self._answers("stacks", node_ids, STACKS_S).values():
+            found |= answer
+        return found
+
+    def speeds(self, node_ids: Iterable[str]) -> dict[str, float]:
+        """See `Posts`."""
+        return self._answers("speed", node_ids, SPEEDS_S)
+
+    def _answers(self, method: str, node_ids: Iterable[str], timeout_s: float) -> dict[str, Any]:
+        """What those nodes say that answer in time."""
         import ray
         from ray.exceptions import RayError
 
-        tickets = [self._actor_by_node[node].stacks.remote() for node in node_ids]
-        if not tickets:
+        node_by_ticket = {
+            getattr(self._actor_by_node[node], method).remote(): node for node in node_ids
+        }
+        if not node_by_ticket:
             return {}
-        ready, _ = ray.wait(tickets, num_returns=len(tickets), timeout=STACKS_S)
-        found: dict[int, str] = {}
+        tickets = list(node_by_ticket)
+        ready, _ = ray.wait(tickets, num_returns=len(tickets), timeout=timeout_s)
+        found: dict[str, Any] = {}
         for ticket in ready:
             try:
-                found |= ray.get(ticket)
+                found[node_by_ticket[ticket]] = ray.get(ticket)
             except RayError as error:
-                logger.debug("no stacks: %s", error)
+                logger.debug("no answer to %s: %s", method, error)
         return found
 
     def end_workers(self) -> None:

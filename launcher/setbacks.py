@@ -10,15 +10,15 @@ MOST: Final = 3
 class Setbacks:
     """Failures in a row from which no later checkpoint came out."""
 
+    n: int = 0
     _step: int = -1
-    _n: int = 0
 
     def count(self, step: int) -> None:
         """Note a failure whose newest checkpoint is at this step."""
-        self._n = self._n + 1 if step <= self._step else 1
+        self.n = self.n + 1 if step <= self._step else 1
         self._step = max(step, self._step)
 
     @property
     def is_enough(self) -> bool:
         """Whether trying again is of no use."""
-        return self._n >= MOST
+        return self.n >= MOST

@@ -79,9 +79,11 @@ class Standing:
         self._budget_usd, self._steps_per_epoch = budget_usd, steps_per_epoch
         self._cost_before_usd = meter.spent_usd
         self.error: LauncherError | None = None
-        self.peer: int | None = None  # the rank that others lost
+        self.peer: int | None = None  # the rank that others lost …
+        self.is_cut = False  # … and whether it may live, but be out of reach
         self.script_ended = False
         self.step_times: list[float] = []
+        self.n_timed = 0  # steps whose time was measured, of which the newest are kept
         self._fit, self._epoch, self._step = 0, 0, 0
         self._epochs: int | None = None
         self._loss: float | None = None
@@ -110,6 +112,16 @@ class Standing:
     def steps(self) -> int:
         """Steps of this segment."""
         return self.total_steps - self._steps_before
+
+    @property
+    def position(self) -> dict[str, int]:
+        """Where training stands, as a checkpoint's position tells it."""
+        return {
+            "fit": self._fit,
+            "epoch": self._epoch,
+            "step": self._step,
+            "total_steps": self.total_steps,
+        }
 
     def take(self, event: Event) -> None:
         """Take what a worker reported."""
@@ -153,6 +165,7 @@ class Standing:
 
     def _on_steps(self, detail: dict[str, Any]) -> None:
         self.step_times.extend(detail["durations_s"])
+        self.n_timed += len(detail["durations_s"])
         del self.step_times[:-MAX_STEP_TIMES]
         self.total_steps = detail["total_steps"]
 
@@ -188,7 +201,8 @@ class Standing:
         elif detail["kind"] == "storage":
             self.error = StorageError(detail["text"])
         elif detail["kind"] == "lost":
-            self.error, self.peer = TrainingFailedError(detail["text"]), detail.get("peer")
+            self.error = TrainingFailedError(detail["text"])
+            self.peer, self.is_cut = detail.get("peer"), detail.get("is_cut", False)
         else:
             self.error = ScriptError(detail["text"])
 

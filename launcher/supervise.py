@@ -10,7 +10,7 @@ from launcher.errors import LauncherError, TrainingFailedError
 from launcher.interrupts import Interrupts
 from launcher.standing import Standing, View
 from launcher.worker.job import Event
-from policies.schema import Decision, Plan, Situation
+from policies.schema import Decision, Plan
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +52,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Training is to go on under another plan, from a checkpoint."""
+    """Training is to go on from a checkpoint: under another plan, or one to be decided then."""
 
     text: str
-    decision: Decision
-    situation: Situation
+    decision: Decision | None = None
 
 
 class Lookout(Protocol):
@@ -84,6 +83,7 @@ class Ended:
         lost: the loss that ended it, as the lookout saw it.
         move: what is to be done next, when it ended for that.
         peer: rank of the worker that others lost, if they said which.
+        is_cut: whether that worker may live, but be out of the others' reach.
     """
 
     end: End
@@ -95,6 +95,7 @@ class Ended:
     lost: Lost | None = None
     move: Move | None = None
     peer: int | None = None
+    is_cut: bool = False
 
 
 class Supervisor:
@@ -241,6 +242,7 @@ class Supervisor:
             self._lost,
             self._move if end == "moved" else None,
             at.peer,
+            at.is_cut,
         )
 
 

@@ -1,83 +1,28 @@
-import math
 import os
 import signal
 import threading
-from dataclasses import replace
-from pathlib import Path
-from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pytest import approx
 
-from launcher.book import Book
-from launcher.budget import Meter
-from launcher.errors import ScriptError, ScriptFailedError, StorageError, TrainingFailedError
+from launcher.errors import ScriptFailedError, TrainingFailedError
 from launcher.interrupts import Interrupts
-from launcher.record import RunRecord, Segment, dump_record, load_record, new_record
-from launcher.runs import RunIndex, RunStore
-from launcher.storage import Storage
-from launcher.supervise import FORCE_S, STOP_S, Allowance, Ended, Supervisor
+from launcher.standing import Standing
+from launcher.supervise import (
+    ABORT_S,
+    FORCE_S,
+    STOP_S,
+    Allowance,
+    Lost,
+    Move,
+)
+from tests.fake_stage import DONE, Stage
 from tests.fakes import (
-    NOW,
     FakeClock,
-    FakeTraining,
-    FakeView,
-    a_node,
-    a_plan,
-    a_request,
+    a_decision,
     an_epoch,
     an_event,
 )
-
-HOUR_S = 3600.0
-
-
-def a_running_record(name: str = "brave-otter") -> RunRecord:
-    record = new_record(a_request(name=name), name, now=NOW, owner="host:1", versions={})
-    return replace(record, segments=(Segment(a_plan(1), "2026-11-30T12:00:10.000Z"),))
-
-
-class Stage:
-    """A supervisor with everything around it, on a fake clock; one node for $3,600 an hour."""
-
-    def __init__(self, store: RunStore | None = None) -> None:
-        self.clock, self.view, self.interrupts = FakeClock(), FakeView(), Interrupts()
-        self.book = Book(store, a_running_record())
-        self.meter = Meter(self.clock)
-        self.meter.hold([a_node(0, price_usd_per_h=3600.0)])  # a dollar a second
-
-    def run(
-        self,
-        *script: tuple[float, object],
-        allowance: Allowance | None = None,
-        steps_before: int = 0,
-        expected_step_s: float | None = None,
-        **training: object,
-    ) -> Ended:
-        self.training = FakeTraining(self.clock, script, **training)  # type: ignore[arg-type]
-        return Supervisor(
-            self.training,
-            self.book,
-            self.meter,
-            allowance or Allowance(None, None),
-            self.view,
-            self.interrupts,
-            steps_per_epoch=10,
-            expected_step_s=expected_step_s,
-            steps_before=steps_before,
-        ).run()
-
-    def interrupt(self) -> None:
-        self.interrupts.count += 1
-
-    @property
-    def segment(self) -> Segment:
-        return self.book.record.segments[-1]
-
-
-DONE = an_event("end", how="done")
 
 
 @pytest.fixture
@@ -141,6 +86,92 @@ def test_a_script_that_ends_while_it_is_asked_to_stop_is_done(stage: Stage) -> N
     assert ended.script_ended
 
 
+def test_workers_that_are_left_behind_by_force_are_ended(stage: Stage) -> None:
+    stage.run(allowance=Allowance(20.0, None), stops_in_s=None)
+    assert stage.training.aborted_at_s == [stage.clock.now_s]
+
+
+# ---- losses and moves
+
+
+class FakeLookout:
+    """Finds something at a time on the clock."""
+
+    def __init__(self, clock: FakeClock, at_s: float, found: Lost | Move) -> None:
+        self._clock, self._at_s, self._found = clock, at_s, found
+
+    def look(self, standing: Standing) -> Lost | Move | None:
+        return self._found if self._clock.now_s >= self._at_s else None
+
+
+LOST = Lost("Lost 10.0.0.5: no sign of life for 4 s.", ("3f7a",))
+
+
+def test_a_loss_ends_the_workers_at_once(stage: Stage) -> None:
+    ended = stage.run(lookout=FakeLookout(stage.clock, 10.0, LOST))
+    assert stage.training.aborted_at_s == [approx(10.0, abs=0.3)]
+    assert ended.end == "failed"
+    assert isinstance(ended.error, TrainingFailedError)
+    assert str(ended.error) == LOST.text
+    assert ended.lost == LOST
+    assert stage.segment.end == "failed"
+
+
+def test_a_loss_that_a_worker_reports_ends_the_others_at_once(stage: Stage) -> None:
+    lost = an_event("error", rank=0, kind="lost", text="Lost rank 2.", peer=2, is_cut=True)
+    ended = stage.run((10.0, lost))
+    assert stage.training.aborted_at_s == [approx(10.0, abs=0.3)]
+    assert (str(ended.error), ended.peer, ended.is_cut) == ("Lost rank 2.", 2, True)
+
+
+def test_workers_that_do_not_even_end_by_force_are_not_waited_for(stage: Stage) -> None:
+    def deaf() -> None:
+        stage.training.abort = lambda: None  # type: ignore[method-assign]
+
+    stage.run((1.0, deaf), lookout=FakeLookout(stage.clock, 10.0, LOST))
+    assert stage.clock.now_s == approx(10.0 + ABORT_S, abs=0.5)
+
+
+def test_an_error_of_the_script_is_not_taken_for_the_loss_that_follows_it(stage: Stage) -> None:
+    wrong = an_event("error", rank=1, kind="script", text="ValueError: first")
+    ended = stage.run((9.9, wrong), lookout=FakeLookout(stage.clock, 10.0, LOST), ends_at_s=11.0)
+    assert isinstance(ended.error, ScriptFailedError)
+
+
+def test_a_move_stops_at_a_checkpoint(stage: Stage) -> None:
+    move = Move("moving to 2 workers from a checkpoint", a_decision())
+    ended = stage.run(lookout=FakeLookout(stage.clock, 10.0, move))
+    assert stage.training.stopped_at_s == [approx(10.0, abs=0.3)]
+    assert stage.training.aborted_at_s == []
+    assert (ended.end, ended.error, ended.move) == ("moved", None, move)
+
+
+def test_an_interrupt_goes_before_a_move(stage: Stage) -> None:
+    move = Move("moving", a_decision())
+    ended = stage.run(
+        (11.0, stage.interrupt),
+        lookout=FakeLookout(stage.clock, 10.0, move),
+        stops_in_s=3.0,
+    )
+    assert (ended.end, ended.move) == ("interrupted", None)
+
+
+def test_the_budget_goes_before_a_move(stage: Stage) -> None:
+    move = Move("moving", a_decision())
+    ended = stage.run(
+        lookout=FakeLookout(stage.clock, 94.0, move),
+        allowance=Allowance(100.0, None),
+        stops_in_s=3.0,
+    )
+    assert (ended.end, ended.move) == ("budget", None)
+
+
+def test_a_script_that_ends_while_it_is_asked_to_move_is_done(stage: Stage) -> None:
+    move = Move("moving", a_decision())
+    ended = stage.run((10.5, DONE), lookout=FakeLookout(stage.clock, 10.0, move))
+    assert (ended.end, ended.move) == ("done", None)
+
+
 # ---- interrupts
 
 
@@ -188,208 +219,3 @@ def test_signals_are_left_alone_outside_of_the_main_thread() -> None:
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGTERM)]
-
-
-# ---- the script
-
-
-def test_output_passes_through_unchanged_and_in_order(stage: Stage) -> None:
-    pieces = [("stdout", "Epoch 1/3\r"), ("stderr", "ä ☃"), ("stdout", "half a li"), ("stdout", "")]
-    events = [(1.0, an_event("output", stream=stream, text=text)) for stream, text in pieces]
-    stage.run(*events, (2.0, DONE), ends_at_s=3.0)
-    assert stage.view.outputs == pieces
-
-
-def test_a_loss_that_is_no_number_is_warned_of_once(stage: Stage) -> None:
-    stage.run(
-        (1.0, an_epoch(1, math.inf)),
-        (2.0, an_epoch(2, math.nan)),
-        (3.0, an_epoch(3, math.nan)),
-        (4.0, DONE),
-        ends_at_s=5.0,
-    )
-    assert len(stage.view.warnings) == 1
-    assert "the loss is inf" in stage.view.warnings[0]
-    assert [event.kind for event in stage.book.record.events] == ["warning"]
-
-
-def test_a_record_with_a_loss_that_is_no_number_stays_readable(stage: Stage) -> None:
-    ended = stage.run((1.0, an_epoch(1, math.nan)), (2.0, DONE), ends_at_s=3.0)
-    assert math.isnan(ended.metrics["loss"])
-    record = load_record(dump_record(stage.book.record), "run.json")
-    assert record.events == stage.book.record.events
-
-
-def test_an_error_of_the_script_is_the_result_and_the_first_one_counts(stage: Stage) -> None:
-    ended = stage.run(
-        (1.0, an_event("error", rank=1, kind="script", text="ValueError: first\n")),
-        (1.0, an_event("error", rank=0, kind="script", text="ValueError: second\n")),
-        ends_at_s=2.0,
-        error=RuntimeError("a worker failed"),
-    )
-    assert ended.end == "failed"
-    assert isinstance(ended.error, ScriptFailedError)
-    assert (ended.error.rank, str(ended.error)) == (1, "ValueError: first\n")
-
-
-def test_a_refused_script_is_no_failure_of_its_own(stage: Stage) -> None:
-    refused = an_event("error", rank=0, kind="refused", text="a generator cannot be shared")
-    ended = stage.run((1.0, refused), ends_at_s=2.0)
-    assert ended.end == "failed"
-    assert isinstance(ended.error, ScriptError)
-    assert str(ended.error) == "a generator cannot be shared"
-
-
-def test_a_storage_that_failed_keeps_its_exit_code(stage: Stage) -> None:
-    full = an_event("error", rank=0, kind="storage", text="the disk is full")
-    ended = stage.run((1.0, full), ends_at_s=2.0)
-    assert isinstance(ended.error, StorageError)
-    assert ended.error.exit_code == 4
-
-
-def test_workers_that_die_without_reason_are_told(stage: Stage) -> None:
-    cause = RuntimeError("noise\nThe actor died unexpectedly")
-    ended = stage.run(ends_at_s=5.0, error=cause)
-    assert ended.end == "failed"
-    assert isinstance(ended.error, TrainingFailedError)
-    assert "RuntimeError: The actor died unexpectedly" in str(ended.error)
-
-
-def test_workers_that_leave_without_an_error_did_not_finish_either(stage: Stage) -> None:
-    ended = stage.run(ends_at_s=5.0)
-    assert isinstance(ended.error, TrainingFailedError)
-    assert "no reason given" in str(ended.error)
-
-
-def test_events_that_arrive_after_the_workers_left_still_count(stage: Stage) -> None:
-    ended = stage.run((5.0, DONE), ends_at_s=5.0)
-    assert ended.end == "done"
-
-
-def test_model_files_and_metrics_are_handed_on(stage: Stage) -> None:
-    ended = stage.run(
-        (1.0, an_epoch(1, 0.5)),
-        (2.0, an_event("artifacts", path="artifacts.zip", files=1, bytes=9)),
-        (2.0, an_event("model", path="model.keras", bytes=9)),
-        (2.0, DONE),
-        ends_at_s=3.0,
-    )
-    assert ended.files == {"artifacts": "artifacts.zip", "model": "model.keras"}
-    assert ended.metrics == {"loss": 0.5}
-
-
-# ---- the record
-
-
-def test_a_segment_holds_its_steps_cost_and_times(stage: Stage) -> None:
-    durations_s = [0.1] * 8 + [0.2, 0.3]
-    ended = stage.run(
-        (1.0, an_event("first_step", fit=0)),
-        (2.0, an_event("steps", durations_s=durations_s, total_steps=110)),
-        (3.0, DONE),
-        ends_at_s=10.0,
-        steps_before=100,
-    )
-    assert ended.total_steps == 110
-    segment = stage.segment
-    assert (segment.steps, segment.end) == (10, "done")
-    assert segment.cost_usd == approx(10.0, abs=0.3)
-    assert segment.first_step_at is not None
-    assert segment.ended is not None
-    assert segment.step_s is not None
-    assert segment.step_s.median == 0.1
-    assert segment.step_s.p90 == approx(0.21)
-
-
-def test_a_segment_without_steps_measured_none(stage: Stage) -> None:
-    stage.run((1.0, DONE), ends_at_s=2.0, steps_before=7)
-    assert (stage.segment.steps, stage.segment.step_s) == (0, None)
-
-
-@given(st.lists(st.floats(1e-4, 1e3), min_size=2, max_size=40))
-def test_the_ninetieth_percentile_lies_between_the_median_and_the_slowest(
-    durations_s: list[float],
-) -> None:
-    stage = Stage()
-    steps = an_event("steps", durations_s=durations_s, total_steps=len(durations_s))
-    stage.run((0.1, steps), (0.1, DONE), ends_at_s=0.3)
-    assert stage.segment.step_s is not None
-    assert stage.segment.step_s.median == median(durations_s)
-    rounding = 1 + 1e-12
-    assert median(durations_s) <= stage.segment.step_s.p90 * rounding
-    assert stage.segment.step_s.p90 <= max(durations_s) * rounding
-
-
-def test_only_this_segments_money_is_its_cost(stage: Stage) -> None:
-    stage.clock.sleep(40.0)
-    stage.run((41.0, DONE), ends_at_s=50.0)
-    assert stage.segment.cost_usd == approx(10.0, abs=0.3)
-
-
-def test_the_record_is_saved_at_each_epoch_and_checkpoint(tmp_path: Path) -> None:
-    store = RunStore(Storage.open(str(tmp_path)), RunIndex(tmp_path / "index"))
-    stage = Stage(store)
-    saved: list[tuple[int, int]] = []
-
-    def look() -> None:
-        record = store.load("brave-otter")
-        saved.append((record.segments[-1].steps, len(record.checkpoints)))
-
-    position = {"fit": 0, "epoch": 1, "step": 0, "total_steps": 10}
-    stage.run(
-        (1.0, an_event("steps", durations_s=[0.1] * 10, total_steps=10)),
-        (1.0, an_epoch(1, 0.5)),
-        (2.0, look),
-        (3.0, an_event("checkpoint", position=position, path="c/1", bytes=5, took_s=0.1)),
-        (4.0, look),
-        (5.0, DONE),
-        ends_at_s=6.0,
-    )
-    assert saved == [(10, 0), (10, 1)]
-    assert store.load("brave-otter").checkpoints[0].position == position
-    assert store.load("brave-otter").segments[-1].end == "done"
-
-
-# ---- what is shown
-
-
-def test_the_live_line_tells_position_loss_money_and_time_left(stage: Stage) -> None:
-    stage.run(
-        (1.0, an_event("fit", fit=0, epochs=3, steps=10)),
-        (2.0, an_event("steps", durations_s=[0.5] * 4, total_steps=4)),
-        (2.0, an_event("progress", fit=0, epoch=0, step=4, loss=0.9, total_steps=4)),
-        (3.0, DONE),
-        ends_at_s=4.0,
-        allowance=Allowance(100.0, None),
-    )
-    (status,) = stage.view.statuses
-    assert (status.epoch, status.epochs, status.step, status.steps) == (0, 3, 4, 10)
-    assert (status.loss, status.step_s, status.budget_usd) == (0.9, 0.5, 100.0)
-    assert status.eta_s == approx((30 - 4) * 0.5)
-    assert status.cost_usd == approx(2.0, abs=0.3)
-
-
-def test_the_time_left_counts_the_evaluations_to_come(stage: Stage) -> None:
-    stage.run(
-        (1.0, an_event("fit", fit=0, epochs=3, steps=10)),
-        (2.0, an_event("steps", durations_s=[0.5] * 10, total_steps=10)),
-        (2.0, an_epoch(1, 0.7, evaluation_s=2.0)),
-        (3.0, DONE),
-        ends_at_s=4.0,
-    )
-    (status,) = stage.view.statuses
-    assert status.epoch_ended
-    assert status.eta_s == approx(20 * 0.5 + 2 * 2.0)
-
-
-def test_a_second_fit_starts_from_its_own_first_epoch(stage: Stage) -> None:
-    stage.run(
-        (1.0, an_event("fit", fit=0, epochs=3, steps=10)),
-        (2.0, an_epoch(3, 0.7)),
-        (3.0, an_event("fit", fit=1, epochs=2, steps=20)),
-        (4.0, an_event("progress", fit=1, epoch=0, step=1, loss=0.6, total_steps=31)),
-        (5.0, DONE),
-        ends_at_s=6.0,
-    )
-    status = stage.view.statuses[-1]
-    assert (status.fit, status.epoch, status.epochs, status.steps) == (1, 0, 2, 20)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ray.train.v2._internal.execution import context as ray_train_context
 
-from launcher.errors import LauncherError, StorageError, TrainingFailedError
+from launcher.errors import LauncherError, PeerLostError, StorageError, TrainingFailedError
 from launcher.worker import script, snapshot
 from launcher.worker.activity import ActivityFile, Attended, Phase
 from launcher.worker.channel import Channel
@@ -52,7 +52,7 @@ def train(config: dict[str, Any]) -> None:
         _tell_error(keeper, channel, rank, "script", error.text)
         raise WorkerFailedError from None
     except TrainingFailedError as error:
-        _tell_error(keeper, channel, rank, "lost", str(error), peer=getattr(error, "rank", None))
+        _tell_error(keeper, channel, rank, "lost", str(error), **_who_is_lost(error))
         raise WorkerFailedError from None
     except LauncherError as error:
         kind = "storage" if isinstance(error, StorageError) else "refused"
@@ -63,6 +63,14 @@ def train(config: dict[str, Any]) -> None:
             channel.close()
         shutil.rmtree(folder.parent, ignore_errors=True)
         activity.close()
+
+
+def _who_is_lost(error: TrainingFailedError) -> dict[str, Any]:
+    """Which rank, where that is known, and whether it may live but be out of reach."""
+    if not isinstance(error, PeerLostError):
+        return {}
+    is_cut = any(sign in error.reason for sign in ("sign of life", "did not answer"))
+    return {"peer": error.rank, "is_cut": is_cut}
 
 
 def _activity(job: Job, rank: int, folder: Path) -> ActivityFile:
