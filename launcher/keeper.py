@@ -131,8 +131,9 @@ class Keeper:
             self._wait_for(path)
 
     def keep_model(self, name: str, data: bytes) -> None:
-        """Take the trained model, and wait for a while until it is in storage."""
-        self._backlog.put(Item("model", name, data, detail={"path": name, "bytes": len(data)}))
+        """Take a trained model, and wait for a while until it is in storage."""
+        kind = f"model {name}"  # one does not replace another
+        self._backlog.put(Item(kind, name, data, detail={"path": name, "bytes": len(data)}))
         self._wait_for(name)
 
     def _wait_for(self, path: str) -> None:
@@ -242,7 +243,7 @@ class Shelf:
             self._clear_away(KEEP_CHECKPOINTS)
         elif (match := _FILES.fullmatch(item.path.rpartition("/")[2])) is not None:
             self._files.add(match[1])
-        self._say(item.kind, **_with_time(item.detail, took_s))
+        self._say(item.kind.partition(" ")[0], **_with_time(item.detail, took_s))
 
     def failed(self, error: StorageError) -> bool:
         """Say it; where there is no room any more, make some and try at once."""

@@ -167,9 +167,10 @@ def test_what_could_not_be_written_can_be_taken_elsewhere(tmp_path: Path, keeper
     (tmp_path / "runs").write_text("in the way")
     keeper.keep_files("aa", b"zip", 1)
     keeper.keep_checkpoint({"epoch": 1}, b"1", "aa")
+    keeper.keep_model("model-teacher.keras", b"teacher")
     keeper.keep_model("model.keras", b"model")
     paths, why = keeper.unwritten(0)
-    assert [keeper.content(path) for path in paths] == [b"zip", b"1", b"model"]
+    assert [keeper.content(path) for path in paths] == [b"zip", b"1", b"teacher", b"model"]
     assert "cannot be written" in why
 
 
