@@ -110,13 +110,14 @@ def carry_out(session: Session, action: "Callable[[Around], Result]", *, is_json
     finally:
         screen.close()
     session.has_ended = True
+    error, code = result.error, result.record.exit_code or 0
+    if error is not None:
+        code = error.exit_code
+    conclude(journal, code, "" if error is None else error_text(error, logs), result.record)
     if is_json:
         sys.stdout.write(dump_record(result.record) + "\n")
-    code = result.record.exit_code or 0
-    if result.error is not None:
-        code = report_error(result.error, session)
-    text = "" if result.error is None else error_text(result.error, logs)
-    conclude(journal, code, text, result.record)
+    if error is not None:
+        report_error(error, session)
     return code
 
 

@@ -1,6 +1,9 @@
 """Ctrl-C, SIGTERM and a lost terminal."""
 
+import errno
+import os
 import signal
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,5 +50,19 @@ class Interrupts:
 
     def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.count += 1
+        if number == signal.SIGHUP:
+            _leave_terminal()
         if not self._counting:
             raise KeyboardInterrupt
+
+
+def _leave_terminal() -> None:
+    """Put nothing in the place of a terminal that is gone: to write to it would be an error."""
+    for descriptor in (0, 1, 2):
+        try:
+            termios.tcgetattr(descriptor)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                null = os.open(os.devnull, os.O_RDWR)
+                os.dup2(null, descriptor)
+                os.close(null)

@@ -1,5 +1,7 @@
 import os
+import pty
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +35,28 @@ def test_what_nohup_ignores_stays_ignored(hangup: None) -> None:
     with interrupts.handled():
         os.kill(os.getpid(), signal.SIGHUP)
     assert interrupts.count == 0
+
+
+LOSES_ITS_TERMINAL = """
+import signal, sys
+from launcher.interrupts import Interrupts
+interrupts = Interrupts()
+with interrupts.handled(), interrupts.counted():
+    print("ready", flush=True)
+    while not interrupts.count:
+        signal.sigtimedwait([], 0.01)
+    print("still here", file=sys.stderr, flush=True)
+sys.exit(3)
+"""
+
+
+def test_a_terminal_that_is_gone_can_be_written_to() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", LOSES_ITS_TERMINAL])
+    assert os.read(terminal, 100).startswith(b"ready")
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 
 
 def test_handlers_are_as_before_afterwards() -> None:
