@@ -100,7 +100,7 @@ def resume(name: str, request: Request, around: Around, watch: Watch | None = No
     record = store.load(name)
     if record.status == "done":
         raise UsageError(f"{name} is done: there is nothing to resume. See: launch explain {name}")
-    if record.status == "failed" and not record.checkpoints:
+    if record.status == "failed" and not stored.has_checkpoint(store.folder(name)):
         raise UsageError(f"{name} failed before its first checkpoint. Launch the script again.")
     shipped = Shipped.read(store.folder(name), name)
     watch = watch or Watch(time.monotonic, time.sleep, now, around.screen.stage)

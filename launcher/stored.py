@@ -95,7 +95,8 @@ def newest_checkpoint(folder: Storage, warn: Callable[[str], None]) -> Checkpoin
 
 def _newest_checkpoint(folder: Storage, warn: Callable[[str], None]) -> Checkpoint | None:
     without_files: Checkpoint | None = None
-    for path in reversed(keeper.checkpoint_paths(folder.list(keeper.FOLDER))):
+    paths = keeper.checkpoint_paths(folder.list(keeper.FOLDER))
+    for path in reversed(paths):
         try:
             data = folder.read(path)
             found = Checkpoint(data, snapshot.position(data))
@@ -113,7 +114,14 @@ def _newest_checkpoint(folder: Storage, warn: Callable[[str], None]) -> Checkpoi
         without_files = without_files or found
     if without_files is not None:
         warn("Training goes on from a checkpoint without the files that the script had written.")
+    elif paths:
+        warn("No checkpoint is whole: training begins anew.")
     return without_files
+
+
+def has_checkpoint(folder: Storage) -> bool:
+    """Whether a run's folder holds a checkpoint, whole or not."""
+    return bool(keeper.checkpoint_paths(folder.list(keeper.FOLDER)))
 
 
 def _files(folder: Storage, path: str, key: str, warn: Callable[[str], None]) -> bytes | None:

@@ -110,6 +110,7 @@ def test_a_stopped_or_lost_run_goes_on_with_its_history(
 ) -> None:
     """It gets as far as the cluster, which is not there."""
     kept = keep(status=status)
+    store.folder("brave-otter").write(f"checkpoints/{1:020d}.npz", b"state")
     store.ownership("brave-otter").take(1, Driver(Process("eve", "far", 1)))
     request = a_request(store.storage.uri, address="127.0.0.1:1", budget_usd=3.0)
     result = resume("brave-otter", request, around, a_watch())

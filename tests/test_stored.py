@@ -16,6 +16,7 @@ from launcher.stored import (
     CODE_FILE,
     Shipped,
     forget,
+    has_checkpoint,
     laid_out,
     newest_checkpoint,
     work_left,
@@ -186,6 +187,17 @@ def test_half_written_files_are_not_looked_at(folder: Storage) -> None:
 
 def test_without_a_checkpoint_there_is_none(folder: Storage) -> None:
     assert newest_checkpoint(folder, pytest.fail) is None
+    assert not has_checkpoint(folder)
+
+
+def test_that_no_checkpoint_is_whole_is_told(folder: Storage) -> None:
+    for number in range(2):
+        folder.write(kept(folder, number), b"damaged")
+    warnings: list[str] = []
+    assert newest_checkpoint(folder, warnings.append) is None
+    assert len(warnings) == 3
+    assert warnings[-1] == "No checkpoint is whole: training begins anew."
+    assert has_checkpoint(folder)
 
 
 # ---- artifacts
