@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
 REPLACE_AT_ONCE = frozenset({"s3", "gcs", "abfs"})
+CHECK_S = 60.0
 CLAIM_SETTLES_S = 1.5  # object stores date objects to the second
 
 
@@ -206,12 +207,16 @@ class Storage:
         """Write and delete a small file.
 
         Raises:
-            StorageError: that failed; the message says why.
+            StorageError: that failed, or took too long; the message says why.
         """
         _check_endpoint(self.uri)
         name = f".launch-write-check-{os.getpid()}"
-        self.write(name, b"")
-        self.delete(name)
+
+        def check() -> None:
+            self.write(name, b"")
+            self.delete(name)
+
+        in_time(f"{self.path()} cannot be written", check, CHECK_S)
 
     def _claim(self, name: str) -> bool:
         """Whether this caller's claim to a name is the first one."""
