@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -138,20 +139,21 @@ def _start_there(target: Target, orders: Orders, view: View, *, has_storage: boo
 
 
 def _until_training(view: View, follower: Follower) -> int:
-    entry = follower.until("begun", "result")
-    begun = entry
-    if entry.kind == "begun":
-        follower.run = str(entry.detail["run"])
-        record = entry.detail["record"]
-        host = str(record["owner"]).rpartition("@")[2].rpartition(":")[0]
-        view.session.index.remember(follower.run, str(record["storage"]), host)
-        entry = follower.until("training", "result")
+    begun = follower.until("begun", "result")
+    if begun.kind == "result":
+        return view.result(begun)
+    run, record = str(begun.detail["run"]), begun.detail["record"]
+    host = str(record["owner"]).rpartition("@")[2].rpartition(":")[0]
+    view.session.index.remember(run, str(record["storage"]), host)
+    follower.run = run
+    entry = follower.until("training", "result")
     if entry.kind == "result":
         return view.result(entry)
-    run = follower.run
     view.print_record(begun)
+    is_elsewhere = host != socket.gethostname() and "://" not in record["storage"]
+    where = f" It is kept in {record['storage']} on {host}." if is_elsewhere else ""
     view.say(
-        f"{run} goes on without this terminal. Follow it: launch attach {run} · "
+        f"{run} goes on without this terminal.{where} Follow it: launch attach {run} · "
         f"stop it: launch stop {run}"
     )
     return 0

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 from launcher import ray_session
@@ -34,6 +34,7 @@ class Host:
         self._spawned: Spawned | None = None
         self._asked_at_s = time.monotonic()
         self._run: str | None = None
+        self._is_abandoned = False
 
     def start(self, orders: bytes) -> str | None:
         """Start the driver; the reason if that fails."""
@@ -42,7 +43,15 @@ class Host:
         except ClusterError as error:
             return str(error)
         threading.Thread(target=self._wait, args=(child,), daemon=True).start()
+        if self._is_abandoned:
+            self.abandon()
         return None
+
+    def abandon(self) -> None:
+        """End the driver, or what is to become one: nobody knows of it."""
+        self._is_abandoned = True
+        if self._spawned is not None:
+            self._spawned.process.signal(SIGKILL)
 
     def run(self) -> str | None:
         """The name of the run that it drives; None as long as it has none."""
@@ -125,8 +134,8 @@ def start_on_head(orders: Orders) -> Any:
         failure = ray.get(host.start.remote(pickle.dumps(orders)), timeout=START_S)
     except ray.exceptions.RayError as error:
         failure = f"The cluster's head did not start the driver: {type(error).__name__}."
-    except BaseException:
-        ray.kill(host)  # Ctrl-C: nobody would ever follow it
+    except BaseException:  # such as Ctrl-C
+        host.abandon.remote()
         raise
     if failure is not None:
         ray.kill(host)

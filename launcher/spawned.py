@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -75,11 +76,13 @@ def spawn(
     assert child.stdin and child.stdout and child.stderr
     with child.stdin, child.stdout, child.stderr:
         try:
-            child.stdin.write(orders)
-            child.stdin.close()
-        except BrokenPipeError:
-            pass  # what it said on stderr tells why
-        line = child.stdout.readline()
+            with suppress(BrokenPipeError):  # what it said on stderr tells why
+                child.stdin.write(orders)
+                child.stdin.close()
+            line = child.stdout.readline()
+        except BaseException:  # such as Ctrl-C, which does not reach its session
+            child.kill()
+            raise
         if not line:
             said = child.stderr.read().decode(errors="replace").strip().splitlines()
             code = child.wait()

@@ -1,3 +1,4 @@
+import errno
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -5,9 +6,10 @@ from pathlib import Path
 from launcher.cluster import Cluster
 from launcher.config import Environment
 from launcher.console import make_console
+from launcher.journal import KeptStatus
 from launcher.prepare import Measured
 from launcher.progress import Progress
-from launcher.screen import TerminalScreen
+from launcher.screen import FollowedScreen, TerminalScreen
 from tests.fakes import FakeClock, a_decision, a_network, a_node, a_record, a_workload
 
 
@@ -89,3 +91,43 @@ def test_a_dry_run_says_that_nothing_was_started() -> None:
     terminal = Terminal()
     terminal.screen.ended(replace(a_record(), segments=()))
     assert terminal.out.getvalue() == "dry run: nothing was started\n"
+
+
+def test_who_follows_a_run_sees_what_its_launcher_sees() -> None:
+    here, elsewhere = Terminal("y\n"), Terminal("n\n")
+    screen = FollowedScreen(here.screen, elsewhere.screen)
+    record = a_record()
+    situation = record.situation()
+    assert situation is not None
+    cluster = Cluster("10.0.0.4:6379", False, situation.nodes, "joined the cluster running here")
+    screen.stage("probing")
+    screen.cluster(cluster)
+    screen.measured(Measured(a_network(), a_workload(), False), cluster)
+    screen.decided(a_decision(), situation)
+    screen.warn("a node is silent")
+    screen.output("hello\n", "stdout")
+    screen.training(KeptStatus(epoch=1, epoch_ended=True))
+    screen.ended(record)
+    assert here.out.getvalue() == elsewhere.out.getvalue() != ""
+    assert here.err.getvalue() == elsewhere.err.getvalue() != ""
+    assert screen.confirm("Start?")  # only who launched it is asked
+    assert "Start?" not in elsewhere.err.getvalue()
+
+
+class Gone(io.StringIO):
+    """A terminal that was closed."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_terminal_that_is_gone_ends_no_run() -> None:
+    environment = Environment(home=Path("/home/ada"), cwd=Path("/project"))
+    progress = Progress(
+        Gone(), Gone(), live=False, shared=False, clock=FakeClock(), width=lambda: 80
+    )
+    console = make_console(Gone(), is_tty=False, environment=environment)
+    screen = TerminalScreen(progress, console, io.StringIO())
+    screen.stage("probing")
+    screen.decided(a_decision(), a_record().situation())  # type: ignore[arg-type]
+    screen.ended(a_record())
