@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import platform
 import select
 import socket
@@ -129,6 +130,9 @@ def _answer(target: Target, log_file: Path) -> dict[str, Any]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log_stream,
+            # A copy: another thread imports modules, which set variables, and a child that reads
+            # the environment while it moves does not start (EFAULT).
+            env=dict(os.environ),
         )
     try:
         _line(child, IMPORT_TIMEOUT_S)

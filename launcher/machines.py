@@ -1,5 +1,6 @@
 """Run Ray's own commands here, and shell commands on a cluster's machines over ssh."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -65,6 +66,7 @@ class RealMachines:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
+                env=dict(os.environ),  # a copy, which no other thread changes meanwhile
             ) as process,
         ):
             assert process.stdout is not None
@@ -88,6 +90,7 @@ class RealMachines:
                 text=True,
                 errors="replace",
                 timeout=timeout_s,
+                env=dict(os.environ),
             )
         except subprocess.TimeoutExpired:
             return Ended(-1, (f"no answer in {timeout_s:g} s",))

@@ -81,6 +81,7 @@ class Companion:
             stderr=subprocess.DEVNULL,
             bufsize=0,
             start_new_session=True,  # Ctrl-C is for the parent
+            env=dict(os.environ),  # a copy, which no other thread changes meanwhile
         )
         with contextlib.suppress(OSError):
             process.stdin.write(self._order)  # type: ignore[union-attr]

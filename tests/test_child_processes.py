@@ -1,0 +1,29 @@
+"""Processes that the launcher starts."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "launcher"
+STARTS = {"Popen", "run", "call", "check_call", "check_output"}
+
+
+def starts(path: Path) -> list[ast.Call]:
+    """Calls of `subprocess.Popen` and its like in a file."""
+    return [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "subprocess"
+        and node.func.attr in STARTS
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.name)
+def test_a_child_gets_a_copy_of_the_environment(path: Path) -> None:
+    """Without one it reads the environment that another thread may be moving (EFAULT)."""
+    for call in starts(path):
+        assert any(word.arg == "env" for word in call.keywords), f"{path}:{call.lineno}"
