@@ -82,11 +82,17 @@ def main() -> int:
         default="allreduce",
         help="how gradients are exchanged, in training and in the choice",
     )
+    parser.add_argument("--workloads", help=f"only these, of {', '.join(WORKLOADS)}")
+    parser.add_argument("--rtts-ms", help="only these round trips, such as 50 or 10,50")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     options = parser.parse_args()
     workloads = WORKLOADS[:1] if options.quick else WORKLOADS
     rtts_s = (RTTS_S[0], RTTS_S[-1]) if options.quick else RTTS_S
-    lab = Lab(N_HOSTS, rtt_s=RTTS_S[0], rate_bytes_per_s=RATE_BYTES_PER_S, cpus=(CPUS,) * N_HOSTS)
+    if options.workloads:
+        workloads = tuple(options.workloads.split(","))
+    if options.rtts_ms:
+        rtts_s = tuple(float(ms) / 1e3 for ms in options.rtts_ms.split(","))
+    lab = Lab(N_HOSTS, rtt_s=rtts_s[0], rate_bytes_per_s=RATE_BYTES_PER_S, cpus=(CPUS,) * N_HOSTS)
     with lab:
         lab.start_ray(num_cpus=1)
         rows = list(compare(lab, options.strategy, workloads, rtts_s))
@@ -94,7 +100,8 @@ def main() -> int:
     print_table(rows)
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    return print_goals(rows, turning=options.strategy == "allreduce")
+    is_whole = options.strategy == "allreduce" and len(rtts_s) == len(RTTS_S)
+    return print_goals(rows, turning=is_whole)
 
 
 def compare(
