@@ -103,6 +103,7 @@ class Standing:
             "checkpoint": self._on_checkpoint,
             "artifacts": lambda d: self.files.update(artifacts=d["path"]),
             "model": lambda d: self.files.update(model=d["path"]),
+            "nccl": lambda d: self._happened("nccl", d["text"]),
             "warning": lambda d: self.warn_once(d["text"]),
             "error": self._on_error,
             "end": self._on_end,
@@ -151,7 +152,10 @@ class Standing:
     def stage(self, text: str) -> None:
         """Say what is going on, and note when it began."""
         self._view.stage(text)
-        self._book.write(self._book.record.happened("stage", text, now()))
+        self._happened("stage", text)
+
+    def _happened(self, kind: str, text: str) -> None:
+        self._book.write(self._book.record.happened(kind, text, now()))
 
     def _on_fit(self, detail: dict[str, Any]) -> None:
         self._fit, self._epochs, self._epoch, self._step = detail["fit"], detail["epochs"], 0, 0

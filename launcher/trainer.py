@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from launcher.plan_paths import paths_of, uses_nccl
 from launcher.worker.backend import LaunchBackendConfig
 from launcher.worker.job import ORDER_NONE, ORDER_STOP, Event, Job
 from policies.schema import DEFAULT_PATH, Network, Plan
@@ -99,7 +100,7 @@ def start_keeper(storage: str, run: str) -> Any:
 
 
 def ips_by_node(plan: Plan, network: Network | None) -> dict[str, tuple[str, ...]]:
-    """Addresses of a plan's nodes on its path, for `direct` on further ones too.
+    """Addresses of a plan's nodes on its paths, see `paths_of`.
 
     Empty where workers use the address that Ray uses.
 
@@ -108,10 +109,8 @@ def ips_by_node(plan: Plan, network: Network | None) -> dict[str, tuple[str, ...
     """
     interfaces = network.interfaces if network else ()
     ip_by_place = {(each.node, each.path): each.ip for each in interfaces}
-    paths = [plan.options.path]
-    if plan.strategy == "direct":
-        paths += sorted({each.path for each in interfaces} - set(paths))
-    if paths == [DEFAULT_PATH]:
+    paths = paths_of(plan, network)
+    if paths == (DEFAULT_PATH,):
         return {}
     missing = {node for node in plan.nodes if (node, paths[0]) not in ip_by_place}
     if missing:
@@ -206,7 +205,10 @@ class SegmentRun:
             train,
             train_loop_config={"job": self._job, "keeper": self._keeper},
             backend_config=LaunchBackendConfig(
-                self.plan.nodes, self._ips_by_node, for_tensorflow=self._job.direct is None
+                self.plan.nodes,
+                self._ips_by_node,
+                for_tensorflow=self._job.direct is None,
+                with_nccl=uses_nccl(self.plan),
             ),
             scaling_config=ScalingConfig(
                 num_workers=self.plan.n_workers,

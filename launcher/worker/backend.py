@@ -14,6 +14,9 @@ from typing import Any
 import ray
 from ray.train.backend import Backend, BackendConfig
 
+from launcher.worker import nccl
+from launcher.worker.interfaces import addresses, network_of
+from launcher.worker.nccl import Wires
 from launcher.worker.ring_order import task_by_rank
 
 
@@ -26,11 +29,13 @@ class LaunchBackendConfig(BackendConfig):
         ips_by_node: a node's address on each network that the workers use, "" where it has none;
             nodes that are not named use the address that Ray uses.
         for_tensorflow: whether TensorFlow's own runtime connects the workers.
+        with_nccl: whether NCCL exchanges gradients between GPUs.
     """
 
     node_ids: tuple[str, ...] = ()
     ips_by_node: dict[str, tuple[str, ...]] = field(default_factory=dict)
     for_tensorflow: bool = True
+    with_nccl: bool = False
 
     @property
     def backend_cls(self) -> type:
@@ -45,16 +50,29 @@ class LaunchBackend(Backend):
         """Set every worker's environment before the training function runs."""
         places = worker_group.execute(_place, backend_config.ips_by_node)
         ranks = ranks_in_plan_order([place.node_id for place in places], backend_config.node_ids)
-        addresses: list[tuple[str, ...]] = [()] * len(places)
+        by_rank: list[tuple[str, ...]] = [()] * len(places)
         for place, rank in zip(places, ranks, strict=True):
-            addresses[rank] = place.addresses
+            by_rank[rank] = place.addresses
         set_environment = _set_tf_config if backend_config.for_tensorflow else _set_addresses
         ray.get(
             [
-                worker_group.execute_single_async(index, set_environment, addresses, rank)
+                worker_group.execute_single_async(index, set_environment, by_rank, rank)
                 for index, rank in enumerate(ranks)
             ]
         )
+        if backend_config.with_nccl:
+            _set_up_nccl(worker_group, backend_config.ips_by_node)
+
+
+def _set_up_nccl(worker_group: Any, ips_by_node: dict[str, tuple[str, ...]]) -> None:
+    """Give every worker NCCL's variables, before anything loads NCCL."""
+    environments = nccl.nccl_environments(worker_group.execute(_wires, ips_by_node))
+    ray.get(
+        [
+            worker_group.execute_single_async(index, _set_nccl, environment)
+            for index, environment in enumerate(environments)
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +100,24 @@ def ranks_in_plan_order(found: Sequence[str], planned: Sequence[str]) -> list[in
 
 def _place(ips_by_node: dict[str, tuple[str, ...]]) -> Place:
     """Where this worker is, with ports that are free at this moment."""
-    node_id = ray.get_runtime_context().get_node_id()
-    ips = ips_by_node.get(node_id) or (ray.util.get_node_ip_address(),)
+    node_id, ips = _here(ips_by_node)
     return Place(node_id, tuple(_free_address(ip) if ip else "" for ip in ips))
+
+
+def _wires(ips_by_node: dict[str, tuple[str, ...]]) -> Wires:
+    """What this worker's node has for NCCL."""
+    node_id, ips = _here(ips_by_node)
+    found = addresses()
+    interfaces = [at.interface if (at := network_of(ip, found)) else "" for ip in ips]
+    bytes_per_s = nccl.interface_bytes_per_s(interfaces[0]) if interfaces[0] else None
+    said = nccl.said_variables(os.environ)
+    return Wires(node_id, tuple(interfaces), bytes_per_s, nccl.rdma_ports(), said)
+
+
+def _here(ips_by_node: dict[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
+    """This worker's node, and its addresses ("" on networks that it lacks)."""
+    node_id = ray.get_runtime_context().get_node_id()
+    return node_id, ips_by_node.get(node_id) or (ray.util.get_node_ip_address(),)
 
 
 def _free_address(ip: str) -> str:
@@ -111,3 +144,9 @@ def _set_tf_config(addresses: list[tuple[str, ...]], rank: int) -> None:
     workers = [address_by_task[task] for task in range(len(addresses))]
     task = {"type": "worker", "index": tasks[rank]}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
+
+
+def _set_nccl(environment: dict[str, str]) -> None:
+    """NCCL's variables, and what the run's record says of them."""
+    os.environ.update(environment)
+    os.environ["LAUNCH_NCCL"] = nccl.told(environment)

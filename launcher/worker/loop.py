@@ -88,6 +88,8 @@ def _train(
 
     channel.emit("stage", text="starting TensorFlow")
     parallel = start_engine(job, rank, lambda: make_exchange(job.direct, rank, world_size))
+    if nccl := os.environ.get("LAUNCH_NCCL"):
+        channel.emit("nccl", text=nccl)
     script.unpack(ray.get(job.archive), folder)
     listing = script.listing(folder)
     if job.artifacts is not None:
