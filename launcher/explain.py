@@ -10,6 +10,7 @@ from rich.text import Text
 from launcher import figures as f
 from launcher.layout import LABEL_WIDTH, plain_table, print_table, ring_text, sentence
 from launcher.network_text import budget_text, network_text
+from launcher.paths_used import print_paths
 from launcher.record import RunRecord, Segment, ShownStatus, parse_timestamp
 from launcher.report import print_decision, print_outcome
 from launcher.summary import cluster_text, legend_text, node_letters, script_text
@@ -41,6 +42,7 @@ def print_explanation(
     if record.cluster is not None and record.network is not None:
         print_network(console, record.network, record.cluster.nodes, letters)
     _print_segments(console, record, letters)
+    print_paths(console, record.segments, letters)
     _print_events(console, record)
     console.print()
     print_outcome(console, record, is_explained=True)

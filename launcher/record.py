@@ -68,6 +68,23 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
+class PathRecord:
+    """What workers on one node sent those on another over one network, of several.
+
+    `src` and `dst` are None where one row stands for all pairs. `busy_s` is how long the network
+    was busy with it, `bytes_per_s` what it carried meanwhile, lately; `n_down` how often it broke.
+    """
+
+    src: str | None
+    dst: str | None
+    path: str
+    sent_bytes: int
+    busy_s: float
+    bytes_per_s: float | None
+    n_down: int
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A stretch of training under one plan. `end` says why it ended, None while it runs.
 
@@ -83,6 +100,7 @@ class Segment:
     step_s: StepTime | None = None
     cost_usd: float = 0.0
     end: str | None = None
+    paths: tuple[PathRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

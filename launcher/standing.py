@@ -15,6 +15,7 @@ from launcher.errors import (
     StorageError,
     TrainingFailedError,
 )
+from launcher.paths_used import paths_used
 from launcher.record import CheckpointRecord, StepTime, timestamp
 from launcher.worker.job import Event
 from launcher.worker.step_times import typical_step_s
@@ -103,6 +104,7 @@ class Standing:
             "checkpoint": self._on_checkpoint,
             "artifacts": lambda d: self.files.update(artifacts=d["path"]),
             "model": lambda d: self.files.update(model=d["path"]),
+            "paths": self._on_paths,
             "nccl": lambda d: self._happened("nccl", d["text"]),
             "warning": lambda d: self.warn_once(d["text"]),
             "error": self._on_error,
@@ -196,6 +198,12 @@ class Standing:
             timestamp(now()), detail["position"], detail["path"], detail["bytes"]
         )
         self._book.write(replace(record, checkpoints=(*record.checkpoints, kept)))
+
+    def _on_paths(self, detail: dict[str, Any]) -> None:
+        record = self._book.record
+        segment = record.segments[-1]
+        used = paths_used(detail["uses"], segment.plan, record.network)
+        self._book.segment(replace(segment, paths=used))
 
     def _on_error(self, detail: dict[str, Any]) -> None:
         if self.error is not None:

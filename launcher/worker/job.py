@@ -75,6 +75,7 @@ class Event:
     progress    {fit, epoch, epochs, step, steps, loss, step_s}
     epoch       {fit, epoch, epochs, logs, took_s}
     steps       {fit, from_step, durations_s}
+    paths       {uses}: fields of `exchange.path_use.PathUse`
     nccl        {text}: the variables that were set
     checkpoint  {position, path, bytes, took_s}
     artifacts   {path, files, bytes}

@@ -22,6 +22,7 @@ from launcher.worker.exchange.loss import lost_peer
 from launcher.worker.job import Job
 from launcher.worker.observed import Observed, observe_evaluation
 from launcher.worker.output import captured_output
+from launcher.worker.path_reports import PathReports
 from launcher.worker.script import Stopped, UserScriptError
 
 # Loggers whose lines are not the script's output; the last one is what Ray Train calls the
@@ -121,6 +122,8 @@ def _train(
         raise
     if session is not None and how == "done":
         session.finish()
+    if parallel is not None:
+        PathReports(parallel.exchange, channel).script_ended()
     channel.emit("end", how=how)
     if parallel is not None:
         parallel.exchange.close()
@@ -175,7 +178,15 @@ def _watch(
     from launcher.worker.fits import watch
     from launcher.worker.session import Session
 
-    session = Session(parallel, channel, checkpoints, rank=rank, resume=resume, hints=job.hints)
+    session = Session(
+        parallel,
+        channel,
+        checkpoints,
+        rank=rank,
+        resume=resume,
+        epoch_ended=PathReports(parallel.exchange, channel).epoch_ended,
+        hints=job.hints,
+    )
     for name in job.frameworks:
         watch(__import__(name), Observed(session, activity))
         observe_evaluation(__import__(name), activity)

@@ -89,3 +89,6 @@ def test_the_own_exchange_runs_over_both_networks(lab: Lab) -> None:
     assert addresses == [[lab.ip(name, 0), lab.ip(name, 1)] for name in planned]
     assert seen[0]["TF_CONFIG"] is None
     assert record["status"] == "done"
+    used = [row for row in record["segments"][0]["paths"] if row["path"] == RAIL]
+    assert len({(row["src"], row["dst"]) for row in used}) == 6
+    assert all(row["sent_bytes"] > 0 and row["n_down"] == 0 for row in used)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from launcher.worker.exchange.path_use import PathUse
 from launcher.worker.exchange.waits import Waits
 
 
@@ -42,6 +43,10 @@ class Exchange(Protocol):
 
     def sum_arrays(self, arrays: Sequence[np.ndarray], purpose: str) -> list[np.ndarray]:
         """Sums NumPy arrays over ranks, keeping their dtypes; blocks until all ranks take part."""
+        ...
+
+    def path_uses(self) -> list[PathUse]:
+        """What went over each network, where there are several; blocks like `sum_arrays`."""
         ...
 
     def close(self) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from launcher.worker.exchange.path_use import PathUse
+
 
 class Alone:
     """World size 1: every sum is its own input."""
@@ -27,6 +29,10 @@ class Alone:
         """Copies of the arrays."""
         del purpose
         return [np.array(array) for array in arrays]
+
+    def path_uses(self) -> list[PathUse]:
+        """None."""
+        return []
 
     def close(self) -> None:
         """Nobody to part from."""

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import tensorflow as tf
 
+from launcher.worker.exchange.path_use import PathUse
 from launcher.worker.ring_order import task_by_rank
 
 GROUP_KEY_BY_KIND = {"CPU": 77, "GPU": 78}
@@ -129,6 +130,10 @@ class CollectiveExchange:
             for place, part in zip(places, parts, strict=True):
                 sums[place] = part.numpy().astype(arrays[place].dtype, copy=False)
         return sums
+
+    def path_uses(self) -> list[PathUse]:
+        """None: it has one network, and does not say what it does there."""
+        return []
 
     def close(self) -> None:
         """TensorFlow's runtime parts by itself."""

@@ -15,6 +15,8 @@ from launcher.errors import PeerLostError
 from launcher.worker.exchange.algorithms.call import CALL_BITS, Call, Scratch, Vector
 from launcher.worker.exchange.algorithms.gather import gather
 from launcher.worker.exchange.algorithms.mailbox import Mailbox
+from launcher.worker.exchange.path_use import PathUse, figures_of, uses_of
+from launcher.worker.exchange.transport.figures import PathFigures
 from launcher.worker.exchange.waits import Waits
 
 AllReduce = Callable[[Call, Vector, Vector], None]
@@ -22,6 +24,15 @@ AllReduce = Callable[[Call, Vector, Vector], None]
 
 class Network(Mailbox, Protocol):
     """The messages of a run, which end with it; `transport.mesh.Mesh` is one."""
+
+    @property
+    def n_paths(self) -> int:
+        """How many networks there are."""
+        ...
+
+    def figures(self) -> tuple[PathFigures, ...]:
+        """What went over every path to every peer."""
+        ...
 
     def close(self) -> None:
         """Say goodbye to all peers."""
@@ -123,6 +134,15 @@ class DirectExchange:
             for place, part in zip(places, np.split(total, ends), strict=True):
                 sums[place] = part.reshape(arrays[place].shape)
         return sums
+
+    def path_uses(self) -> list[PathUse]:
+        """What every rank sent every other over each network, where there are several."""
+        network = self._network
+        if network.n_paths < 2:
+            return []
+        own = figures_of(self.rank, self.world_size, network.n_paths, network.figures())
+        (total,) = self.sum_arrays([own], "paths")
+        return uses_of(total)
 
     def close(self) -> None:
         """Part from the peers in an orderly way."""

@@ -16,7 +16,9 @@ class PathFigures:
         sent_bytes: payload given to it.
         received_bytes: payload that came over it.
         rate_bytes_per_s: what it carried lately while it was sending; None if it never did.
+        busy_s: how long it was sending.
         rtt_s: round-trip time in seconds, without queues.
+        n_down: how often it broke.
         n_reconnects: how often it came back.
     """
 
@@ -26,14 +28,21 @@ class PathFigures:
     sent_bytes: int
     received_bytes: int
     rate_bytes_per_s: float | None
+    busy_s: float
     rtt_s: float
+    n_down: int
     n_reconnects: int
 
 
 class RateMeter:
-    """Bytes per second over the last few megabytes, counting busy time alone."""
+    """Bytes per second over the last few megabytes, counting busy time alone.
+
+    Attributes:
+        total_busy_s: busy time since it was made.
+    """
 
     def __init__(self) -> None:
+        self.total_busy_s = 0.0
         self._n_bytes = 0.0
         self._busy_s = 0.0
 
@@ -42,6 +51,7 @@ class RateMeter:
         keep = max(0.0, 1.0 - n_bytes / REMEMBERED_BYTES)
         self._n_bytes = self._n_bytes * keep + n_bytes
         self._busy_s = self._busy_s * keep + busy_s
+        self.total_busy_s += busy_s
 
     @property
     def bytes_per_s(self) -> float | None:

@@ -84,10 +84,9 @@ class Mesh:
         }
         self._teller = new_teller(secret, rank, self._targets())
         self._listener = Listener(self, self._check)
-        n_paths = max(len(own) for own in addresses)
         self._doorman = Doorman(
             listening,
-            lambda nonce: Acceptance(secret, rank, self.world_size, n_paths, nonce),
+            lambda nonce: Acceptance(secret, rank, self.world_size, self.n_paths, nonce),
             self._admit,
         )
 
@@ -111,6 +110,11 @@ class Mesh:
                 `wait()` of the result returns.
         """
         return self._peer(source).post(tag, _as_bytes(into))
+
+    @property
+    def n_paths(self) -> int:
+        """How many networks there are; a pair of ranks may share fewer."""
+        return max(len(own) for own in self.addresses)
 
     def figures(self) -> tuple[PathFigures, ...]:
         """What went over every path to every peer."""

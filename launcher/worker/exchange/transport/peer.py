@@ -205,6 +205,8 @@ class Peer:
             sent_bytes=sum(stream.lane.sent_bytes for stream in all_streams),
             received_bytes=sum(stream.received_bytes for stream in all_streams),
             rate_bytes_per_s=last.meter.bytes_per_s if last else None,
+            busy_s=sum(stream.lane.meter.total_busy_s for stream in all_streams),
             rtt_s=last.rtt_s if last else 0.0,
+            n_down=self._n_connected[path] - (current is not None),
             n_reconnects=max(0, self._n_connected[path] - 1),
         )
