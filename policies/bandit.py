@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from policies.constants import S_PER_H
 from policies.forecast import Forecast
 from policies.schema import Limits, Objective
 
@@ -63,4 +64,4 @@ def _affordable(arm: Forecast, greedy: Forecast, limits: Limits) -> bool:
 
 def _draw(arm: Forecast, objective: Objective, rng: np.random.Generator) -> float:
     time_s = math.exp(arm.time.mu + arm.time.sigma * float(rng.standard_normal()))
-    return time_s if objective == "time" else time_s * arm.usd_per_h
+    return time_s if objective == "time" else time_s * arm.usd_per_h / S_PER_H + arm.lingering_usd

@@ -76,6 +76,23 @@ def pools(nodes: Sequence[Node], limits: Limits) -> tuple[Pool, ...]:
     return tuple(pool for pool in found if pool.nodes)
 
 
+def obtainable(nodes: Sequence[Node], limits: Limits) -> list[tuple[Pool, ...]]:
+    """Pools of nodes that can all be had at once: those that are up, alone and beside others.
+
+    What is up needs no time to start, so its plans are looked at by themselves too. Beside it
+    may be the nodes to start of one type, or of all types where so many may be started.
+    """
+    up = [node for node in nodes if node.is_up]
+    new = [node for node in nodes if not node.is_up]
+    most = len(new) if limits.max_started is None else limits.max_started
+    sets = [up]
+    for name in sorted({node.node_type or "" for node in new}):
+        sets.append([*up, *[node for node in new if (node.node_type or "") == name][:most]])
+    if len(sets) > 2 and len(new) <= most:
+        sets.append([*up, *new])
+    return [pools(each, limits) for each in sets if each]
+
+
 def _cpu_pool(nodes: Sequence[Node], limits: Limits, *, lone: bool) -> Pool:
     """One worker per node; several on a lone machine, or where a fixed n needs it."""
     pool = _pool(nodes, limits, 0.0)
@@ -115,8 +132,7 @@ def ceiling(situation: Situation, found: Iterable[Pool]) -> Ceiling:
     """The largest n that nodes, data, batch and request allow."""
     workload, limits = situation.workload, situation.limits
     n_room = max((pool.n_max for pool in found), default=0)
-    n_nodes = len(situation.nodes)
-    where = "this machine has" if n_nodes == 1 else f"the cluster's {n_nodes} nodes have"
+    where = _where(situation.nodes, limits.max_started)
     caps = [Ceiling(n_room, f"{where} room for {n_room}")]
     batch = situation.work.global_batch
     caps.append(
@@ -132,6 +148,17 @@ def ceiling(situation: Situation, found: Iterable[Pool]) -> Ceiling:
     if limits.max_workers is not None and limits.workers is None:
         caps.append(Ceiling(limits.max_workers, f"--max-workers is {limits.max_workers}"))
     return min(caps, key=lambda cap: cap.n_workers)
+
+
+def _where(nodes: Sequence[Node], max_started: int | None) -> str:
+    """The nodes as the subject of a sentence that goes on with "room"."""
+    n_up = sum(node.is_up for node in nodes)
+    up = "this machine" if n_up == 1 else f"the cluster's {n_up} nodes"
+    n_new = len(nodes) - n_up
+    n_more = n_new if max_started is None else min(n_new, max_started)
+    if not n_more:
+        return f"{up} has" if n_up == 1 else f"{up} have"
+    return f"{up} and {n_more} more that can be started have"
 
 
 def _direct_cap(workload: Workload) -> Ceiling:

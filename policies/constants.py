@@ -33,6 +33,11 @@ class Constants:
     direct_add_cpu_s: float = 5.0e-11
     direct_pack_cpu_s: float = 3.6e-10
     gpu_copy_bytes_per_s: float = 6.0e9
+    # Buckets of gradients that leave during the backward pass: this part of their transfer can be
+    # hidden behind this part of a step's computing, at the price of so many more sums.
+    hidden_transfer: float = 0.75
+    hiding_compute: float = 0.5
+    n_buckets: float = 6.0
     # Speed of a worker grows with its CPUs to this power; each neighbour on the machine
     # slows memory and caches by this fraction. A CNN and an MLP on two busy cores gave powers
     # of 0.55 and 0.69 (lower bounds, since two threads wait for both cores) and 17 and 4 %.
@@ -47,6 +52,9 @@ class Constants:
     worker_s: float = 0.15
     # `direct` connects its workers without TensorFlow's collectives (assumed).
     mesh_s: float = 0.3
+    # From asking for a node that does not exist until it has joined: 60 to 90 s on the clouds
+    # (assumed).
+    node_start_s: float = 75.0
     # From the last step to the nodes' release.
     release_s: float = 2.5
     # Forward pass as a fraction of a training step (backward takes about twice forward).

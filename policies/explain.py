@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from policies.candidates import ceiling, pools
+from policies.candidates import ceiling, obtainable
 from policies.cost_model import nodes_cost_usd_per_h, speed_of
 from policies.paths import Paths, paths_between
 from policies.reasons import farthest_rtt_s, parts_of, versus
@@ -111,7 +111,8 @@ def _not_more(decision: Decision, situation: Situation, paths: Paths) -> str:
         return f"Not {count(n + 1)}: {n} was asked for."
     more = _row(decision, n + 1)
     if more is None:
-        limit = ceiling(situation, pools(situation.nodes, situation.limits))
+        found = obtainable(situation.nodes, situation.limits)
+        limit = ceiling(situation, (pool for each in found for pool in each))
         return f"Not {count(n + 1)}: {limit.reason}."
     return f"Not {count(n + 1)}: it would {versus(more, chosen, situation, paths)}."
 

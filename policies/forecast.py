@@ -14,6 +14,7 @@ from policies.cost_model import (
     step_parts,
 )
 from policies.links import Links
+from policies.node_start import lingering_usd, node_start
 from policies.residual import Residual
 from policies.robust import Correction
 from policies.schema import Candidate, Interval, Plan, Prediction, Situation
@@ -63,7 +64,10 @@ def from_moments(mean: float, variance: float) -> LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a plan's remaining work will take, as the policy sees it before it chooses."""
+    """What a plan's remaining work will take, as the policy sees it before it chooses.
+
+    `lingering_usd` is paid after the run, for nodes that it starts.
+    """
 
     plan: Plan
     parts: StepParts
@@ -71,16 +75,17 @@ class Forecast:
     time: LogNormal
     usd_per_h: float
     p_fits: float
+    lingering_usd: float = 0.0
 
     @property
     def cost_usd(self) -> float:
         """Expected cost of the remaining work."""
-        return self.usd_per_h / S_PER_H * self.time.mean
+        return self.usd_per_h / S_PER_H * self.time.mean + self.lingering_usd
 
     @property
     def candidate(self) -> Candidate:
         """The plan with its prediction, as a record holds it."""
-        cost_usd = self.time.interval(self.usd_per_h / S_PER_H)
+        cost_usd = self.time.interval(self.usd_per_h / S_PER_H).plus(self.lingering_usd)
         prediction = Prediction(self.step.interval(), self.time.interval(), cost_usd)
         return Candidate(self.plan, prediction, self.p_fits)
 
@@ -91,10 +96,14 @@ def forecast(plan: Plan, situation: Situation, links: Links, residual: Residual)
     parts = step_parts(plan, situation.nodes, links, workload, work.global_batch)
     step = _corrected(parts.total_s, residual.step(parts))
     startup = startup_time(startup_parts(plan, situation.nodes, workload), residual)
+    starting = node_start(plan, situation.nodes, residual.node_start_by_type)
+    if starting is not None:
+        startup = _sum(startup, _corrected(CONSTANTS.node_start_s, starting))
     time = _job_time(situation, parts, step, startup)
     usd_per_h = nodes_cost_usd_per_h(plan, situation.nodes)
-    p_fits = time.p_at_most(room_s(situation, usd_per_h))
-    return Forecast(plan, parts, step, time, usd_per_h, p_fits)
+    lingering = lingering_usd(plan, situation.nodes)
+    p_fits = time.p_at_most(room_s(situation, usd_per_h, lingering))
+    return Forecast(plan, parts, step, time, usd_per_h, p_fits, lingering)
 
 
 def startup_time(parts: StartupParts, residual: Residual) -> LogNormal:
@@ -104,6 +113,11 @@ def startup_time(parts: StartupParts, residual: Residual) -> LogNormal:
 
 def _corrected(prior_s: float, correction: Correction) -> LogNormal:
     return LogNormal(math.log(max(prior_s, 1e-9)) + correction.mean, correction.std)
+
+
+def _sum(a: LogNormal, b: LogNormal) -> LogNormal:
+    """The sum of two independent times."""
+    return from_moments(a.mean + b.mean, a.variance + b.variance)
 
 
 def _job_time(
@@ -122,13 +136,19 @@ def _job_time(
     return from_moments(mean, startup.variance + scale**2 * step.variance)
 
 
-def room_s(situation: Situation, usd_per_h: float) -> float:
-    """Seconds that the remaining budget and deadline leave for a plan at this price."""
+def room_s(situation: Situation, usd_per_h: float, lingering_usd: float = 0.0) -> float:
+    """Seconds that the remaining budget and deadline leave for a plan at this price.
+
+    Args:
+        situation: knows the limits and what is spent.
+        usd_per_h: price of the plan's nodes.
+        lingering_usd: what they cost after the run.
+    """
     limits = situation.limits
     room = math.inf
     if limits.deadline_s is not None:
         room = limits.deadline_s - situation.spent_s
     if limits.budget_usd is not None and usd_per_h > 0.0:
-        left_usd = limits.budget_usd - situation.spent_usd
+        left_usd = limits.budget_usd - situation.spent_usd - lingering_usd
         room = min(room, left_usd / usd_per_h * S_PER_H)
     return max(room, 0.0)

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from policies.alike_links import assume_alike
 from policies.arrays import Bools, Floats, Ints
 from policies.completion import completed
 from policies.schema import DEFAULT_PATH, Link, Network, Node
@@ -80,7 +81,8 @@ def links_between(
     """Links of `nodes` (in their order) over one path.
 
     A pair that the probe did not try is inferred from the links of its two nodes, or takes the
-    table's value for its distance where a node has none. A pair that it tried in vain is taken
+    table's value for its distance where a node has none; with a node that is yet to be started,
+    it is taken for one like those of its type. A pair that it tried in vain is taken
     for no better than the worst link that it did measure.
     """
     index = {node.id: i for i, node in enumerate(nodes)}
@@ -91,8 +93,11 @@ def links_between(
     tried = () if network is None else [x for x in network.links if _is_tried(x, path)]
     if network is not None and tried:
         every = _columns(tried, index)
-        nic = _widest(every, nic)
         columns = every.inside
+        ends, clean_s = (columns.src, columns.dst), columns.one_way_s - columns.resent_s
+        assume_alike(nodes, *ends, clean_s, one_way_s)
+        assume_alike(nodes, *ends, columns.s_per_byte, s_per_byte)
+        nic = _widest(every, _assumed_nic(s_per_byte))
         vain = _in_vain(columns, len(nodes), [index[x] for x in network.silent if x in index])
         inferred = _fill(columns, vain, one_way_s, s_per_byte)
         known[columns.src, columns.dst] = ~np.isnan(columns.one_way_s + columns.s_per_byte)
@@ -126,7 +131,8 @@ def _is_tried(link: Link, path: str) -> bool:
 
 
 def _assumed(nodes: Sequence[Node]) -> tuple[Floats, Floats]:
-    sites = np.array([_site(node.ip) for node in nodes])
+    home = next((node.ip for node in nodes if node.is_up), "")
+    sites = np.array([_site(node.ip if node.is_up else home) for node in nodes])
     same = sites[:, None] == sites[None, :]
     rtt_s = np.where(same, ONE_SITE.rtt_s, BETWEEN_SITES.rtt_s)
     bandwidth = np.where(same, ONE_SITE.bandwidth_bytes_per_s, BETWEEN_SITES.bandwidth_bytes_per_s)

@@ -7,6 +7,7 @@ from typing import Final
 from policies.bandit import P_FITS, best, choose
 from policies.explain import Explanation, Fact, explain
 from policies.forecast import Forecast
+from policies.node_start import not_up
 from policies.path_notes import path_notes
 from policies.reasons import reason_line
 from policies.schema import Candidate, Decision, Experience, Situation
@@ -194,6 +195,12 @@ def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...
         notes.append("Some links of this plan were not measured: they are assumed.")
     elif parts.inferred_links:
         notes.append("Some links of this plan were not measured: they are inferred from others.")
+    starting = not_up(chosen.plan, situation.nodes)
+    if starting:
+        noun = "node of this plan is" if len(starting) == 1 else "nodes of this plan are"
+        notes.append(
+            f"{len(starting)} {noun} not started yet: measured when up, and decided again then."
+        )
     notes += path_notes(chosen.plan, found.paths)
     if situation.workload.n_batch_norms and not chosen.plan.options.sync_batchnorm:
         notes.append(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from policies.arrays import Floats
 from policies.cost_model import StepParts, step_parts
 from policies.links import links_between
+from policies.node_start import learn_node_starts
 from policies.paths import paths_between
 from policies.robust import Correction, Posterior, before_any_row, robust_fit
 from policies.schema import Experience, Situation
@@ -74,6 +75,7 @@ class Residual:
     column_by_setting: Mapping[Setting, int]
     startup: LearnedStartup
     n_rows: int
+    node_start_by_type: Mapping[str, Correction] = field(default_factory=dict)
 
     def step(self, parts: StepParts) -> Correction:
         """What experience says of a step with these parts."""
@@ -157,9 +159,10 @@ def learn(situation: Situation, experience: Sequence[Experience]) -> Residual:
     usable = [e for e in experience if _usable(e)]
     rows = [_row(e, script) for e in usable if e.steps > 0 and _is_time(e.step_s)]
     startup = learn_startup(usable, script, OTHER_WEIGHT)
+    node_starts = learn_node_starts(situation.nodes, experience)
     n_shared = len(features(StepParts(1.0), own=True))
     if not rows:
-        return Residual(script, before_any_row(n_shared, NOISE), {}, startup, 0)
+        return Residual(script, before_any_row(n_shared, NOISE), {}, startup, 0, node_starts)
     settings = dict.fromkeys(row.setting for row in rows)
     column_by_setting = {setting: n_shared + i for i, setting in enumerate(settings)}
     x = np.zeros((len(rows), n_shared + len(settings)))
@@ -167,7 +170,8 @@ def learn(situation: Situation, experience: Sequence[Experience]) -> Residual:
         x[i, :n_shared], x[i, column_by_setting[row.setting]] = row.shared, row.plan_std
     y = np.array([row.log_ratio for row in rows])
     weight = np.array([row.weight for row in rows])
-    return Residual(script, robust_fit(x, y, weight, NOISE), column_by_setting, startup, len(rows))
+    posterior = robust_fit(x, y, weight, NOISE)
+    return Residual(script, posterior, column_by_setting, startup, len(rows), node_starts)
 
 
 def _usable(e: Experience) -> bool:

@@ -24,6 +24,10 @@ class Interval:
     low: float
     high: float
 
+    def plus(self, constant: float) -> "Interval":
+        """The interval of the quantity and a constant together."""
+        return Interval(self.mean + constant, self.low + constant, self.high + constant)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -31,7 +35,9 @@ class Node:
 
     `kind` groups machines that compute alike (instance type, or CPUs and GPUs); `cpus` and
     `gpus` are what is free for training. `allowed_cpus` is what the operating system lets a
-    process use, where that is less (a container's quota).
+    process use, where that is less (a container's quota). `node_type` is its name in the
+    configuration of an autoscaling cluster. A node that is not `is_up` can be started, and is
+    then paid for `lingers_s` after its release.
     """
 
     id: str
@@ -43,6 +49,9 @@ class Node:
     price_source: PriceSource
     kind: str
     allowed_cpus: float | None = None
+    node_type: str | None = None
+    is_up: bool = True
+    lingers_s: float = 0.0
 
     @property
     def usable_cpus(self) -> float:
@@ -173,7 +182,8 @@ class PlanOptions:
     """What each worker of a plan holds, and how the workers talk.
 
     `path` is the network that they use (`direct` uses others beside it). `algorithm` is
-    `direct`'s; `sites` are the groups of ranks that its two levels have. Under
+    `direct`'s; `sites` are the groups of ranks that its two levels have; with `overlap` gradients
+    leave while the backward pass still makes others. Under
     `sync_batchnorm` batch statistics are those of the global batch, at the price of two exchanges
     a layer; else each worker's own.
     """
@@ -184,6 +194,7 @@ class PlanOptions:
     algorithm: Algorithm | None = None
     sites: tuple[tuple[int, ...], ...] = ()
     sync_batchnorm: bool = True
+    overlap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +232,8 @@ class Candidate:
 class Limits:
     """What the request allows. None means no limit (or: choose freely).
 
-    `sync_batchnorm` asks for exact batch statistics under `direct` too.
+    `sync_batchnorm` asks for exact batch statistics under `direct` too. At most `max_started` of
+    the nodes that are not up may be started.
     """
 
     budget_usd: float | None = None
@@ -234,6 +246,7 @@ class Limits:
     gpus_per_worker: float | None = None
     explore: float = 0.02
     sync_batchnorm: bool = False
+    max_started: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +273,19 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStart:
+    """Nodes of a type that were started: how long after they were asked for all had joined."""
+
+    node_type: str
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Experience:
-    """One measured segment of a past run, as the policy learns from it."""
+    """One measured segment of a past run, as the policy learns from it.
+
+    `node_starts` are the whole run's.
+    """
 
     run: str
     nodes: tuple[Node, ...]
@@ -272,6 +296,7 @@ class Experience:
     steps: int
     step_s: float
     startup_s: float | None = None
+    node_starts: tuple[NodeStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policies.bandit import ALIKE, best, loss
-from policies.candidates import Ceiling, Pool, ceiling, pools, strategies, worker_counts
+from policies.candidates import Ceiling, Pool, ceiling, obtainable, strategies, worker_counts
 from policies.direct_placement import direct_placements
 from policies.forecast import Forecast, forecast
 from policies.greedy import Tour, placements_along, sets_along, tours
@@ -132,10 +132,12 @@ def survey(situation: Situation, experience: Sequence[Experience]) -> Survey:
     nodes = tuple(sorted(situation.nodes, key=lambda node: node.id))
     ordered = replace(situation, nodes=nodes)
     paths = paths_between(nodes, situation.network)
-    usual = pools(nodes, situation.limits)
+    sets = obtainable(nodes, situation.limits)
+    usual = [pool for each in sets for pool in each]
     found = [(pool, paths.default) for pool in usual]
-    for path in paths.others:
-        found += [(pool.on_path(path.name, path.nodes), path) for pool in usual]
+    up = [pool for each in sets[:1] for pool in each]
+    for path in paths.others:  # which only nodes that are up are known to be on
+        found += [(pool.on_path(path.name, path.nodes), path) for pool in up]
     grounds = tuple(_ground(pool, path, ordered, paths) for pool, path in found if pool.nodes)
     residual = learn(ordered, experience)
     return Survey(ordered, paths, residual, grounds, ceiling(ordered, usual))
