@@ -24,7 +24,12 @@ def equal_rows(n_workers: int, global_batch: int) -> int:
 
 
 def even_rows(workers: Sequence[Line], global_batch: int) -> tuple[int, ...]:
-    """The largest slice of each kind of worker when all end together, in whole rows.
+    """The largest slice of each kind of worker when all end together, in whole rows."""
+    return tuple(math.ceil(rows - 1e-6) for rows in even_slices(workers, global_batch))
+
+
+def even_slices(workers: Sequence[Line], global_batch: int) -> tuple[float, ...]:
+    """The slice of each kind of worker when all end together, in rows, at least one.
 
     Solves Σ n·(T − c0)/c1 = batch over the workers with c0 < T; the others get a single row.
     """
@@ -40,10 +45,10 @@ def even_rows(workers: Sequence[Line], global_batch: int) -> tuple[int, ...]:
         busy = left
     if not busy:
         n_workers = sum(line.n_workers for line in workers)
-        return (equal_rows(n_workers, global_batch),) * len(workers)
+        return (max(1.0, global_batch / n_workers),) * len(workers)
     return tuple(_rows(line, step_s if line in busy else line.c0_s) for line in workers)
 
 
-def _rows(line: Line, step_s: float) -> int:
+def _rows(line: Line, step_s: float) -> float:
     rows = (step_s - line.c0_s) / line.c1_s if line.c1_s > 0.0 else 0.0
-    return max(1, math.ceil(rows - 1e-6))
+    return max(1.0, rows)
