@@ -14,11 +14,13 @@ class Direct:
         algorithm: a name of `exchange.algorithms`.
         sites: groups of ranks, for two levels.
         secret: 32 random bytes that only this segment's workers know.
+        overlap: whether gradients leave while the backward pass still makes others.
     """
 
     algorithm: str
     sites: tuple[tuple[int, ...], ...]
     secret: bytes = field(repr=False)
+    overlap: bool = False
 
 
 @dataclass(frozen=True, slots=True)

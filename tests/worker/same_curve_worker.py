@@ -1,7 +1,8 @@
 """One process of a group: runs cases as rank R of N, or as plain Keras without the engine.
 
 Arguments: framework, number of workers (0 = plain Keras), rank, ports, result file, cases,
-exchange ("collective", or the name of an algorithm of the direct exchange), shares of the ranks.
+exchange ("collective", or the name of an algorithm of the direct exchange, with "+overlap" where
+gradients leave in buckets during the backward pass), shares of the ranks.
 """
 
 import json
@@ -91,11 +92,13 @@ def _exchange(n, exchange, rank, addresses):
     from launcher.worker.exchange.direct import DirectExchange
     from launcher.worker.exchange.transport.mesh import open_mesh
 
+    exchange, _, overlap = exchange.partition("+")
     algorithms = importlib.import_module(f"launcher.worker.exchange.algorithms.{exchange}")
     mesh = open_mesh(
         rank, [[address] for address in addresses], b"secret of the tests' runs".ljust(32)
     )
-    return DirectExchange(mesh, getattr(algorithms, exchange))
+    bucket_bytes = 1 if overlap else None
+    return DirectExchange(mesh, getattr(algorithms, exchange), bucket_bytes=bucket_bytes)
 
 
 if __name__ == "__main__":

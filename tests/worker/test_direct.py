@@ -7,12 +7,20 @@ from tests.worker.groups import PLAIN, difference, group, script_cases
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 TOLERANCE = 1e-5
-HANDFUL = ("fit_tf_data", "fit_tiny_batches", "fit_masked", "fit_embedding")
+HANDFUL = (
+    "fit_tf_data",
+    "fit_tiny_batches",
+    "fit_masked",
+    "fit_embedding",
+    "fit_many_steps_per_execution",
+    "fit_two_optimizers",
+    "fit_clipped",
+)
 OF_THE_ENGINE = ("epoch_weights", "slices_follow_speed", "stop_in_mid_epoch")
 GROUPS = {
     "one_shot": ("keras", 2, "3,1"),
-    "two_shot": ("keras", 3, "1,2,1.5"),
-    "ring": ("tf_keras", 2, "1,2"),
+    "two_shot+overlap": ("keras", 3, "1,2,1.5"),
+    "ring+overlap": ("tf_keras", 2, "1,2"),
 }
 """By algorithm: framework, number of workers, shares."""
 
@@ -52,7 +60,7 @@ def test_stopping_in_mid_epoch_changes_nothing():
         assert difference(found["whole"], found["resumed"]) < TOLERANCE
 
 
-@pytest.mark.parametrize("algorithm", ["two_shot", "ring"])
+@pytest.mark.parametrize("algorithm", ["two_shot+overlap", "ring+overlap"])
 def test_slices_follow_speed_on_the_same_curve(algorithm):
     found = results(algorithm, "slices_follow_speed")
     curves = found[0]["curves"]

@@ -10,7 +10,7 @@ from launcher.worker.exchange import Exchange
 from launcher.worker.job import Direct
 
 if TYPE_CHECKING:
-    from launcher.worker.exchange.direct import AllReduce
+    from launcher.worker.exchange.background import AllReduce
 
 CONNECT_S = 120.0  # until the slowest worker has imported TensorFlow
 
@@ -34,12 +34,14 @@ def make_exchange(direct: Direct | None, rank: int, world_size: int) -> Exchange
         from launcher.worker.exchange.collective import CollectiveExchange
 
         return CollectiveExchange.from_tf_config()
+    from launcher.worker.exchange.buckets import MIN_BUCKET_BYTES
     from launcher.worker.exchange.direct import DirectExchange
     from launcher.worker.exchange.transport.mesh import open_mesh
 
     addresses = json.loads(os.environ["LAUNCH_ADDRESSES"])
     mesh = open_mesh(rank, addresses, direct.secret, timeout_s=CONNECT_S)
-    return DirectExchange(mesh, _algorithm(direct))
+    bucket_bytes = MIN_BUCKET_BYTES if direct.overlap else None
+    return DirectExchange(mesh, _algorithm(direct), bucket_bytes=bucket_bytes)
 
 
 def _algorithm(direct: Direct) -> "AllReduce":

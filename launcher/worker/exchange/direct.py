@@ -5,7 +5,8 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,11 +16,14 @@ from launcher.errors import PeerLostError
 from launcher.worker.exchange.algorithms.call import CALL_BITS, Call, Scratch, Vector
 from launcher.worker.exchange.algorithms.gather import gather
 from launcher.worker.exchange.algorithms.mailbox import Mailbox
+from launcher.worker.exchange.background import AllReduce, Background
+from launcher.worker.exchange.buckets import buckets_of
 from launcher.worker.exchange.path_use import PathUse, figures_of, uses_of
 from launcher.worker.exchange.transport.figures import PathFigures
-from launcher.worker.exchange.waits import Waits
+from launcher.worker.exchange.waits import GRADIENTS, Waits
 
-AllReduce = Callable[[Call, Vector, Vector], None]
+FURTHER_GRADIENTS = "further gradients"
+"""Purpose of waits after the one that ends a step's own work."""
 
 
 class Network(Mailbox, Protocol):
@@ -49,13 +53,19 @@ class DirectExchange:
     Args:
         network: messages between ranks.
         all_reduce: sums a vector over ranks.
+        bucket_bytes: gradients leave in buckets of at least this size, the last layers first, while
+            the backward pass still makes those of the first layers; None: in one message after it.
 
     `lost` tells which peer was lost, if one was: what TensorFlow makes of an error inside a
     function does not.
     """
 
-    def __init__(self, network: Network, all_reduce: AllReduce) -> None:
+    def __init__(
+        self, network: Network, all_reduce: AllReduce, *, bucket_bytes: int | None = None
+    ) -> None:
         self.rank, self.world_size = network.rank, network.world_size
+        self._bucket_bytes = bucket_bytes
+        self._background = Background(network, all_reduce)
         self._network, self._all_reduce = network, all_reduce
         self._numbers = itertools.cycle(range(1 << CALL_BITS))
         self._scratch = Scratch()
@@ -76,32 +86,52 @@ class DirectExchange:
             purpose: names the call, see `Exchange`.
         """
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        dtypes = [tensor.dtype for tensor in tensors]
+        if self._bucket_bytes is not None and purpose == GRADIENTS:
+            sizes = [(t.shape.num_elements() or 0) * t.dtype.size for t in tensors]
+            groups = buckets_of(sizes, dtypes, self._bucket_bytes)
+            totals = self._totals_of_buckets([_Pack.of(tensors, g, purpose) for g in groups])
+        else:
+            groups = [
+                [i for i, d in enumerate(dtypes) if d == one] for one in dict.fromkeys(dtypes)
+            ]
+            totals = [self._total(_Pack.of(tensors, group, purpose)) for group in groups]
         sums: list[Any] = list(tensors)
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            places = [i for i, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            parts = self._sum_packed([tensors[i] for i in places], purpose)
-            for place, part in zip(places, parts, strict=True):
+        for group, total in zip(groups, totals, strict=True):
+            for place, part in zip(group, total, strict=True):
                 sums[place] = part
         return sums
 
-    def _sum_packed(self, tensors: list[Any], purpose: str) -> list[Any]:
-        """Sums tensors of one dtype as one flat vector."""
-        shapes = [tensor.shape for tensor in tensors]
-        sizes = [shape.num_elements() for shape in shapes]
-        if None in sizes:
-            raise ValueError(f"only static shapes can be summed over ranks ({purpose}): {shapes}")
-        dtype = tensors[0].dtype
-        wide = tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype
+    def _total(self, pack: "_Pack") -> list[Any]:
+        """The sum over ranks of tensors of one dtype."""
         with tf.device("/CPU:0"):
-            flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
-            total = tf.numpy_function(
-                functools.partial(self._sum, purpose), [tf.cast(flat, wide)], wide
-            )
-            total.set_shape([sum(sizes)])
-            parts = tf.split(tf.cast(total, dtype), sizes) if len(sizes) > 1 else [total]
-            return [
-                tf.cast(tf.reshape(p, shape), dtype) for p, shape in zip(parts, shapes, strict=True)
-            ]
+            whole = functools.partial(self._sum, pack.purpose)
+            return pack.unpacked(tf.numpy_function(whole, [pack.flat], pack.flat.dtype))
+
+    def _totals_of_buckets(self, packs: Sequence["_Pack"]) -> list[list[Any]]:
+        """The sums of several packs, each of which is on its way as soon as its tensors are there.
+
+        An operation that begins a sum returns at once; those that wait for its end come after the
+        last sum, which needs no other thread.
+        """
+        *early, last = packs
+        if not early:
+            return [self._total(last)]
+        with tf.device("/CPU:0"):
+            first = functools.partial(self._begin_first, len(packs))
+            numbers = tf.numpy_function(first, [early[0].flat], tf.int64)
+            begun = [numbers]
+            for slot, pack in enumerate(early[1:], start=1):
+                begin = functools.partial(self._begin, slot)
+                begun.append(tf.numpy_function(begin, [numbers, pack.flat], tf.int64))
+            whole = functools.partial(self._sum_last, last.purpose)
+            last_total = tf.numpy_function(whole, [numbers, last.flat], last.flat.dtype)
+            totals = []
+            for slot, (pack, ours) in enumerate(zip(early, begun, strict=True)):
+                end = functools.partial(self._end, slot)
+                total = tf.numpy_function(end, [ours], pack.flat.dtype)
+                totals.append(pack.unpacked(total))
+            return [*totals, last.unpacked(last_total)]
 
     def gather_rows(self, tensors: Sequence[Any], purpose: str) -> list[Any]:
         """All ranks' rows of some tensors, in rank order.
@@ -147,10 +177,11 @@ class DirectExchange:
     def close(self) -> None:
         """Part from the peers in an orderly way."""
         self._network.close()
+        self._background.close()
 
-    def _sum(self, purpose: str, vector: Vector) -> Vector:
+    def _sum(self, purpose: str, vector: Vector, number: int | None = None) -> Vector:
         total = np.empty_like(vector)  # a new one each time: TensorFlow keeps it without a copy
-        with self._timed(purpose) as call:
+        with self._timed(purpose, number) as call:
             self._all_reduce(call, vector, total)
         return total
 
@@ -158,20 +189,82 @@ class DirectExchange:
         with self._timed(purpose) as call:
             return np.concatenate(gather(call, rows))
 
-    @contextlib.contextmanager
-    def _timed(self, purpose: str) -> Iterator[Call]:
-        """The next call, whose time counts as waiting; one at a time."""
-        began_s = time.perf_counter()
-        with self._busy:
-            try:
-                yield self._call()
-            except PeerLostError as error:
-                self.lost = error
-                raise
-            self._waits.note(purpose, began_s, time.perf_counter())
+    def _begin_first(self, n_buckets: int, vector: Vector) -> Vector:
+        """Begins the first bucket's sum; the numbers of all buckets' calls.
 
-    def _call(self) -> Call:
-        return Call(self._network, next(self._numbers), self._scratch)
+        So a bucket has the same number on all ranks, whichever of them is ready first.
+        """
+        numbers = np.array([next(self._numbers) for _ in range(n_buckets)], np.int64)
+        return self._begin(0, numbers, vector)
+
+    def _begin(self, slot: int, numbers: Vector, vector: Vector) -> Vector:
+        self._background.begin(int(numbers[slot]), slot, vector)
+        return numbers
+
+    def _sum_last(self, purpose: str, numbers: Vector, vector: Vector) -> Vector:
+        return self._sum(purpose, vector, int(numbers[-1]))
+
+    def _end(self, slot: int, numbers: Vector) -> Vector:
+        with self._waiting(FURTHER_GRADIENTS):
+            return self._background.end(int(numbers[slot]))
+
+    @contextlib.contextmanager
+    def _timed(self, purpose: str, number: int | None = None) -> Iterator[Call]:
+        """The call of this number, or the next one; one at a time."""
+        with self._waiting(purpose), self._busy:
+            own = next(self._numbers) if number is None else number
+            yield Call(self._network, own, self._scratch)
+
+    @contextlib.contextmanager
+    def _waiting(self, purpose: str) -> Iterator[None]:
+        """Time that counts as waiting."""
+        began_s = time.perf_counter()
+        try:
+            yield
+        except PeerLostError as error:
+            self.lost = error
+            raise
+        self._waits.note(purpose, began_s, time.perf_counter())
+
+
+@dataclass(frozen=True, slots=True)
+class _Pack:
+    """Tensors of one dtype as one flat vector, in a dtype in which they can be added up.
+
+    Attributes:
+        purpose: names the sum.
+        dtype: of the tensors.
+        shapes: of the tensors, all static.
+        flat: the vector.
+    """
+
+    purpose: str
+    dtype: Any
+    shapes: list[Any]
+    flat: Any
+
+    @classmethod
+    def of(cls, tensors: Sequence[Any], places: Sequence[int], purpose: str) -> "_Pack":
+        """Some of the tensors."""
+        packed = [tensors[place] for place in places]
+        shapes = [tensor.shape for tensor in packed]
+        if not all(shape.is_fully_defined() for shape in shapes):
+            raise ValueError(f"only static shapes can be summed over ranks ({purpose}): {shapes}")
+        dtype = packed[0].dtype
+        wide = tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype
+        with tf.device("/CPU:0"):
+            flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in packed], axis=0)
+            return cls(purpose, dtype, shapes, tf.cast(flat, wide))
+
+    def unpacked(self, total: Any) -> list[Any]:
+        """The sums of the tensors."""
+        sizes = [shape.num_elements() for shape in self.shapes]
+        total.set_shape([sum(sizes)])
+        parts = tf.split(tf.cast(total, self.dtype), sizes) if len(sizes) > 1 else [total]
+        return [
+            tf.cast(tf.reshape(part, shape), self.dtype)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -1,13 +1,18 @@
 """TensorFlow's side of the direct exchange, with ranks as threads."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from launcher.errors import PeerLostError
 from launcher.worker.exchange.algorithms.one_shot import one_shot
 from launcher.worker.exchange.direct import DirectExchange
 from launcher.worker.exchange.waits import GRADIENTS
-from tests.worker.exchange.fakes import on_all_ranks
+from tests.worker.exchange.fakes import FakeMailbox, Post, on_all_ranks
+from tests.worker.exchange.transport.meshes import open_meshes
 
 N = 3
 
@@ -25,9 +30,13 @@ def sums(exchange, purpose):
     return [total.numpy() for total in exchange.sum_tensors(own, purpose)]
 
 
+@pytest.mark.parametrize("bucket_bytes", [None, 1, 500])
 @pytest.mark.parametrize("purpose", [GRADIENTS, "metrics"])
-def test_sums_of_mixed_tensors_are_the_same_bits_on_all_ranks(purpose):
-    found, _ = on_all_ranks(N, lambda m: sums(DirectExchange(m, one_shot), purpose))
+def test_sums_of_mixed_tensors_are_the_same_bits_on_all_ranks(purpose, bucket_bytes):
+    def on_rank(mailbox):
+        return sums(DirectExchange(mailbox, one_shot, bucket_bytes=bucket_bytes), purpose)
+
+    found, _ = on_all_ranks(N, on_rank)
     expected = [sum(parts) for parts in zip(*map(tensors, range(N)), strict=True)]
     for rank in range(N):
         for total, right, first in zip(found[rank], expected, found[0], strict=True):
@@ -36,9 +45,10 @@ def test_sums_of_mixed_tensors_are_the_same_bits_on_all_ranks(purpose):
             assert total.tobytes() == first.tobytes()
 
 
-def test_waiting_is_told_from_work_at_the_last_exchange_of_gradients():
+@pytest.mark.parametrize("bucket_bytes", [None, 1])
+def test_waiting_is_told_from_work_at_the_last_exchange_of_gradients(bucket_bytes):
     def on_rank(mailbox):
-        exchange = DirectExchange(mailbox, one_shot)
+        exchange = DirectExchange(mailbox, one_shot, bucket_bytes=bucket_bytes)
         exchange.sum_arrays([np.ones(3)], "denominator")
         before_s = exchange.waits.total_s
         sums(exchange, GRADIENTS)
@@ -51,3 +61,66 @@ def test_waiting_is_told_from_work_at_the_last_exchange_of_gradients():
 
     found, _ = on_all_ranks(N, on_rank)
     assert all(found)
+
+
+def test_gradients_leave_while_others_are_still_computed():
+    """The last layer's are under way before the first layer's are there."""
+    has_left, computed_first = threading.Event(), []
+
+    def all_reduce(call, vector, total):
+        total[...] = 2 * vector
+        has_left.set()
+
+    def compute(value):
+        computed_first.append(not has_left.wait(20))
+        return value
+
+    class Lonely(FakeMailbox):
+        def close(self):
+            pass
+
+    exchange = DirectExchange(Lonely(0, 2, Post()), all_reduce, bucket_bytes=1)
+
+    @tf.function
+    def step(x):
+        first = tf.ensure_shape(
+            tf.numpy_function(compute, [x], tf.float32, stateful=False), x.shape
+        )
+        return exchange.sum_tensors([first, x + 1.0], GRADIENTS)
+
+    first, last = step(tf.ones(3))
+    assert computed_first == [False]
+    assert first.numpy().tolist() == [2.0] * 3
+    assert last.numpy().tolist() == [4.0] * 3
+    exchange.close()
+
+
+def test_the_loss_of_a_peer_during_the_backward_pass_is_named():
+    def all_reduce(call, vector, total):
+        raise PeerLostError(1, "10.0.0.2:7000", "it ended")
+
+    exchange = DirectExchange(FakeMailbox(0, 2, Post()), all_reduce, bucket_bytes=1)
+    with pytest.raises(PeerLostError, match="it ended"):
+        exchange.sum_tensors([tf.ones(3), tf.ones(2)], GRADIENTS)
+    assert exchange.lost is not None
+    assert exchange.lost.rank == 1
+
+
+def test_every_rank_learns_what_went_over_each_network():
+    def on_rank(mesh):
+        exchange = DirectExchange(mesh, one_shot)
+        exchange.sum_arrays([np.ones(1 << 20)], "much")
+        return exchange.path_uses()
+
+    with open_meshes(2, 2) as meshes, ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(on_rank, meshes)
+    assert first == second
+    assert all((use.src, use.dst) in {(0, 1), (1, 0)} and use.n_down == 0 for use in first)
+    assert {use.path for use in first} == {0, 1}
+    sent = sum(use.sent_bytes for use in first if use.src == 0)
+    assert 8 << 20 <= sent < 9 << 20
+
+
+def test_one_network_is_not_worth_a_word():
+    with open_meshes(2) as meshes:
+        assert DirectExchange(meshes[0], one_shot).path_uses() == []
