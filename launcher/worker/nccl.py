@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 LinkLayer = Literal["InfiniBand", "Ethernet"]
+LAYERS: tuple[LinkLayer, ...] = ("InfiniBand", "Ethernet")
 
 # "For generic 100G networks, this value can be manually set to 4", says the user guide of both
 # NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD.
@@ -89,8 +90,7 @@ def _with_rdma(
     workers: Sequence[Wires], shared: Sequence[int]
 ) -> list[tuple[Wires, dict[str, str]]]:
     """Each worker with what is to be said of RDMA, or of fast sockets in its place."""
-    layers: tuple[LinkLayer, ...] = ("InfiniBand", "Ethernet")
-    for layer in layers:
+    for layer in LAYERS:
         ports = [_ports_on(worker, shared, layer) for worker in workers]
         if all(ports):
             names = ["=" + ",".join(f"{p.device}:{p.port}" for p in own) for own in ports]
@@ -122,8 +122,9 @@ def rdma_ports(root: Path = _RDMA) -> tuple[RdmaPort, ...]:
     """This node's ports that are up, in the order of their names."""
     found = []
     for place in sorted(root.glob("*/ports/*")):
-        layer, state = _text(place / "link_layer"), _text(place / "state")
-        if layer in ("InfiniBand", "Ethernet") and state.startswith(f"{_ACTIVE}:"):
+        text, state = _text(place / "link_layer"), _text(place / "state")
+        layer = next((known for known in LAYERS if known == text), None)
+        if layer is not None and state.startswith(f"{_ACTIVE}:"):
             device = place.parent.parent
             interfaces = {_text(entry) for entry in (place / "gid_attrs" / "ndevs").glob("*")}
             interfaces |= {entry.name for entry in (device / "device" / "net").glob("*")}
