@@ -19,7 +19,7 @@ from launcher.errors import StorageError
 from launcher.worker.job import ORDER_NONE, ORDER_STOP, Event
 
 KEEP_CHECKPOINTS = 3
-DRIVER_SILENT_S = 40.0  # a driver asks several times a second; one that is frozen watches nothing
+DRIVER_SILENT_S = 30.0  # a driver asks several times a second; one that is frozen watches nothing
 PATIENCE_S = 20.0  # for storage to take a checkpoint, before training goes on regardless
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -79,8 +79,10 @@ class Keeper:
         In place of a driver that has not been heard of for long, it is to stop at a checkpoint.
         """
         with self._arrived:
-            if time.monotonic() - self._driver_seen_s > DRIVER_SILENT_S:
+            silent_s = time.monotonic() - self._driver_seen_s
+            if silent_s > DRIVER_SILENT_S and self._order != ORDER_STOP:
                 self._order = ORDER_STOP
+                self._events.append(replace(Event("warning", time.time()), detail=_away(silent_s)))
             self._events.extend(events)
             if events:
                 self._arrived.notify_all()
@@ -273,6 +275,14 @@ class Shelf:
         except StorageError:
             return False  # tried again next time
         return True
+
+
+def _away(silent_s: float) -> dict[str, str]:
+    """What to tell a driver that comes back."""
+    return {
+        "text": f"This launcher did not react for {silent_s:.0f} s (suspended?), so training was "
+        "stopped at a checkpoint."
+    }
 
 
 def _with_time(detail: dict[str, Any], took_s: float) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def test_without_a_sign_of_the_driver_training_is_to_stop(
 ) -> None:
     monkeypatch.setattr(module, "DRIVER_SILENT_S", -1.0)
     assert keeper.tell([]) == ORDER_STOP
+    (event,) = keeper.drain(0)
+    assert "stopped at a checkpoint" in event.detail["text"]
     monkeypatch.undo()
     assert keeper.tell([]) == ORDER_STOP  # until a driver says otherwise
     keeper.order(ORDER_NONE)

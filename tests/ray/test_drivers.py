@@ -162,7 +162,7 @@ def test_a_frozen_driver_holds_no_node_and_writes_nothing_once_another_has_its_r
     def freeze(process: Any) -> None:
         wait_until(lambda: user.has_checkpoint("frozen"), "the first checkpoint")
         process.send_signal(signal.SIGSTOP)
-        user.pace.write_text("3")
+        user.pace.write_text("2")
         wait_until(lambda: not training(node), "the end of its workers", RELEASED_S)
         process.send_signal(signal.SIGCONT)  # it goes on from the checkpoint by itself
         wait_until(lambda: bool(training(node)), "the start of new workers")
