@@ -62,7 +62,18 @@ class Rescue:
         """
         import ray
 
-        get = get or ray.get
+        try:
+            return self._files(keeper, wait_s, stage, get or ray.get)
+        except ray.exceptions.RayError as error:  # the keeper is gone, with what it held
+            return Settled(text=f"The keeper of checkpoints has died: {_first_line(error)}")
+
+    def _files(
+        self,
+        keeper: Any,
+        wait_s: float,
+        stage: Callable[[str], None],
+        get: Callable[[Any], Any],
+    ) -> Settled:
         paths, why = get(keeper.unwritten.remote(0.0))
         if paths:
             stage(f"storage fails: trying for {wait_s:.0f} s more to write {_listed(paths)}")
@@ -109,6 +120,11 @@ class Rescue:
 
 def _is_in(path: Path | None, place: Path) -> bool:
     return path is not None and path.is_relative_to(place)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _listed(paths: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from launcher.book import Book
 from launcher.keeper import Keeper
@@ -110,6 +111,15 @@ def test_what_is_lost_for_good_is_said_too(desk: Desk) -> None:
     assert settled.places == {}
     assert settled.text is not None
     assert settled.text.endswith("Lost, as nothing here could be written either: model.keras.")
+
+
+def test_a_keeper_that_has_died_is_told(desk: Desk) -> None:
+    def died(answer: object) -> object:
+        raise ray.exceptions.RayActorError
+
+    settled = desk.rescue.files(actor(desk.keeper), 0.0, desk.stages.append, get=died)
+    assert settled.text is not None
+    assert settled.text.startswith("The keeper of checkpoints has died: ")
 
 
 def test_a_record_that_storage_did_not_take_is_kept_here(desk: Desk, tmp_path: Path) -> None:
