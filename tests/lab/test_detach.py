@@ -1,0 +1,68 @@
+"""A run launched from a laptop that is a node of the cluster, and that goes away."""
+
+from collections.abc import Iterator
+from textwrap import dedent
+
+import pytest
+
+from tests.lab.lab import Lab
+from tests.lab.requirement import missing
+
+pytestmark = pytest.mark.lab
+
+LIMIT_S = 200.0
+LAPTOP, HEAD = "h2", "h1"
+
+SCRIPT = """
+    import time
+
+    import keras
+    import numpy as np
+
+    class Pace(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            time.sleep(0.5)
+
+    x = np.random.default_rng(3).normal(size=(600, 4)).astype("float32")
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    print("the script begins", flush=True)
+    model.fit(x, x[:, :1], batch_size=60, epochs=12, verbose=0, callbacks=[Pace()])
+    print("the script ends", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """A head that trains, and a laptop that does not."""
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    with Lab(2) as lab:
+        lab.start_ray(num_cpus=(1, 0))
+        work = lab.home(LAPTOP) / "work"
+        work.mkdir()
+        (work / "train.py").write_text(dedent(SCRIPT))
+        yield lab
+
+
+def test_a_detached_run_outlives_the_machine_that_launched_it(lab: Lab) -> None:
+    words = ["launch", "train.py", "--detach", "--name", "far", "--yes"]
+    began = lab.run(LAPTOP, words, cwd="/tmp/home/work", timeout_s=LIMIT_S)
+    assert began.returncode == 0, began.stderr
+    assert f"It is kept in /tmp/home/launch on {HEAD}" in began.stderr
+    assert "1 worker" in began.stdout
+    assert not (lab.home(LAPTOP) / "launch").exists()
+
+    words = ["timeout", "--preserve-status", "-s", "INT", "8", "launch", "attach", "far"]
+    left = lab.run(LAPTOP, words, timeout_s=LIMIT_S)
+    assert (left.returncode, "far goes on" in left.stderr) == (130, True)
+    assert "the script begins" in left.stdout
+    elsewhere = lab.run(LAPTOP, ["launch", "explain", "far"], timeout_s=LIMIT_S)
+    assert f"far is kept in /tmp/home/launch on {HEAD}" in elsewhere.stderr
+
+    lab.crash(LAPTOP)
+    assert "detached" in lab.run(HEAD, ["launch", "runs"], timeout_s=LIMIT_S).stdout
+    ended = lab.run(HEAD, ["launch", "attach", "far"], timeout_s=LIMIT_S)
+    assert ended.returncode == 0, ended.stderr
+    assert "the script ends" in ended.stdout
+    assert (lab.home(HEAD) / "launch" / "runs" / "far" / "model.keras").exists()
