@@ -192,7 +192,7 @@ class Shelf:
         self._folder, self._say, self._require = folder, say, require
         self._is_failing = False
         self._kept: list[str] = []
-        names = self._looked(lambda: tuple(folder.list(FOLDER)), ())
+        names: tuple[str, ...] = self._looked(lambda: tuple(folder.list(FOLDER)), ())
         self._kept = checkpoint_paths(names)
         self._files = {match[1] for name in names if (match := _FILES.fullmatch(name))}
         self._old = [f"{FOLDER}/{name}" for name in names if _UNFINISHED.fullmatch(name)]

@@ -49,7 +49,8 @@ class Checkpoints:
     ) -> None:
         self.pace = Pace(every_s)
         self._channel, self._files = channel, ScriptFiles(folder, listing)
-        self._key, self._sent_copies = "", {}  # of the files that the keeper has
+        self._key = ""  # of the files that the keeper has
+        self._sent_copies: dict[str, Any] = {}
         self._has_complained = False
         self._changed = threading.Condition()
         self._waiting: _Taken | None = None

@@ -42,6 +42,11 @@ class Pace:
             return fmean(self._costs) if self._costs else 0.0
 
     @property
+    def pause_s(self) -> float:
+        """How long training stood still for the last one."""
+        return self._pause_s
+
+    @property
     def whole_s(self) -> float:
         """How long the last one took from its copy to storage."""
         return self._whole_s

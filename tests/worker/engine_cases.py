@@ -11,6 +11,7 @@ import input_cases
 import model_cases
 import numpy as np
 import tensorflow as tf
+from crash_cases import crash_in_mid_epoch
 
 from launcher.errors import ScriptError
 
@@ -308,6 +309,7 @@ def jit_is_off(keras, engine):
 N_WORKERS_BY_CASE = {
     replay_goes_on: {1, 2},
     stop_in_mid_epoch: {1, 2},
+    crash_in_mid_epoch: {2},
     request_is_agreed: {1, 2, 3},
     unseeded_data: {2, 3},
     python_generator: {2, 3},

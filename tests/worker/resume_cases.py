@@ -101,6 +101,29 @@ def suffix(keras):
     return "keras" if keras.__name__ == "keras" else "h5"
 
 
+def plateau(keras):
+    """Rates that follow the loss, kept files every few batches, and both again in a second fit."""
+    model = network(keras, optimizer=keras.optimizers.SGD(0.02, momentum=0.9))
+    path = str(Path.cwd() / f"kept.{suffix(keras)}")  # gone with this process's folder
+    watched = [
+        keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=10.0, factor=0.5),
+        keras.callbacks.ModelCheckpoint(path, save_freq=3),
+    ]
+    options = {"batch_size": BATCH, "callbacks": watched, "verbose": 0}
+    first = model.fit(*data(), epochs=2, **options)
+    second = model.fit(*data(1), initial_epoch=2, epochs=5, **options)
+    assert watched[1].filepath == path
+    assert Path(path).exists()
+    return [first, second], model
+
+
+def averaged(keras):
+    """An optimizer with more state than usual: moving averages of the weights."""
+    optimizer = keras.optimizers.AdamW(0.01, use_ema=True, ema_momentum=0.5, global_clipnorm=1.0)
+    model = network(keras, optimizer=optimizer)
+    return [model.fit(*data(), batch_size=BATCH, epochs=3, verbose=0)], model
+
+
 def backup(keras):
     model = network(keras)
     watched = [keras.callbacks.BackupAndRestore("backup")]
@@ -177,11 +200,22 @@ STOPS = {
     two_fits: ((3,), (5,), (12,)),
     two_models: ((5, 10),),
     callbacks: ((5,), (8,), (12,)),
+    plateau: ((8,), (10,), (17,), (7, 18)),
+    averaged: ((8,),),
     backup: ((5,), (8,)),
     scheduler: ((5,), (8,)),
     own_callback: ((8,),),
     sequence: ((3,), (2, 7)),
     dropout: ((8,),),
+}
+# Steps after which a checkpoint is taken, and after which the process dies without a word.
+CRASHES = {
+    arrays: ((3, 4), (7, 9), (8, 14)),
+    two_fits: ((3, 9), (12, 14)),
+    callbacks: ((8, 9), (12, 14)),
+    plateau: ((7, 9), (12, 16)),
+    own_callback: ((7, 9),),
+    sequence: ((7, 9),),
 }
 CASES = {case.__name__: case for case in STOPS}
 # Legacy Keras draws masks from a generator of TensorFlow's whose state cannot be read.

@@ -20,11 +20,15 @@ from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.data_parallel import DataParallel
 from launcher.worker.exchange.alone import Alone
 from launcher.worker.fits import watch
-from launcher.worker.job import ORDER_STOP
+from launcher.worker.job import ORDER_CHECKPOINT, ORDER_STOP
 from launcher.worker.script import Stopped
 from launcher.worker.session import Session
 from tests.fakes import FakeKeeper
-from tests.worker.resume_cases import CASES, STOPS
+from tests.worker.resume_cases import CASES, CRASHES, STOPS
+
+
+class CrashError(BaseException):
+    """Stands for the end of a process."""
 
 
 class Relay:
@@ -33,8 +37,9 @@ class Relay:
     def __init__(self, parallel):
         self.parallel, self.session = parallel, None
 
-    def begin(self, session, stop_after):
-        self.session, self.n_steps, self.stop_after = session, 0, stop_after
+    def begin(self, session, stop_after=None, keep_after=None, crash_after=None):
+        self.session, self.n_steps = session, 0
+        self.stop_after, self.keep_after, self.crash_after = stop_after, keep_after, crash_after
 
     def run_fit(self, call, train):
         return self.session.run_fit(call, train)
@@ -47,9 +52,14 @@ class Relay:
             self.n_steps += steps_per_execution(model)
             if self.n_steps == self.stop_after:
                 self.session.order(ORDER_STOP)
+            if self.n_steps == self.keep_after:
+                self.parallel.request(ORDER_CHECKPOINT)
             return logs
 
-        return self.session.run_step(model, ordered)
+        logs = self.session.run_step(model, ordered)
+        if self.n_steps == self.crash_after:
+            raise CrashError
+        return logs
 
 
 def main():
@@ -66,13 +76,16 @@ def main():
     for name, case in CASES.items():
         if name in names.split(","):
             for stops in ((), *STOPS[case]):
-                results[name, stops] = attempt(keras, case, relay, stops)
+                results[name, stops] = attempt(stopped_and_resumed, keras, case, relay, stops)
+            for crash in CRASHES.get(case, ()):
+                found = attempt(crashed_and_resumed, keras, case, relay, crash)
+                results[name, "crash", crash] = found
     Path(out).write_bytes(pickle.dumps(results))
 
 
-def attempt(keras, case, relay, stops):
+def attempt(run, keras, case, relay, steps):
     try:
-        return stopped_and_resumed(keras, case, relay, stops)
+        return run(keras, case, relay, steps)
     except Exception:  # noqa: BLE001 - the test shows it
         return {"error": traceback.format_exc()}
 
@@ -88,6 +101,25 @@ def stopped_and_resumed(keras, case, relay, stops):
             assert found is None, f"did not stop after step {stop}"
             resume = snapshot.load(keeper.checkpoints[-1])
             assert resume["position"]["total_steps"] == stop
+    return outcome(found, keeper, n_steps)
+
+
+def crashed_and_resumed(keras, case, relay, steps):
+    """Run a case until its process dies some steps after a checkpoint; go on from that."""
+    keep_after, crash_after = steps
+    keeper = FakeKeeper()
+    found = segment(
+        keras, case, relay, keeper, None, keep_after=keep_after, crash_after=crash_after
+    )
+    assert found is None
+    resume = snapshot.load(keeper.checkpoints[-1])
+    n_kept = resume["position"]["total_steps"]
+    assert keep_after <= n_kept <= crash_after
+    found = segment(keras, case, relay, keeper, resume)
+    return outcome(found, keeper, n_kept + relay.n_steps)
+
+
+def outcome(found, keeper, n_steps):
     histories, model = found
     return {
         "histories": [(h.history, h.epoch, h.params) for h in histories],
@@ -97,8 +129,8 @@ def stopped_and_resumed(keras, case, relay, stops):
     }
 
 
-def segment(keras, case, relay, keeper, resume, stop_after):
-    """One process's worth of a run; None if it was stopped."""
+def segment(keras, case, relay, keeper, resume, stop_after=None, **ends):
+    """One process's worth of a run; None if it was stopped or has died."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(1)
     random.seed(1)
@@ -111,11 +143,11 @@ def segment(keras, case, relay, keeper, resume, stop_after):
             script.unpack(keeper.artifacts, folder)
         checkpoints = Checkpoints(channel, folder, listing, None)
         session = Session(relay.parallel, channel, checkpoints, rank=0, resume=resume)
-        relay.begin(session, stop_after)
+        relay.begin(session, stop_after, **ends)
         try:
             found = case(keras)
             session.finish()
-        except Stopped:
+        except (Stopped, CrashError):
             return None
         else:
             return found

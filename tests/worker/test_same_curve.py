@@ -71,6 +71,13 @@ def test_stopping_in_mid_epoch_changes_nothing(framework, n):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_dying_in_mid_epoch_changes_nothing(framework):
+    for rank in range(2):
+        found = result(framework, 2, "crash_in_mid_epoch", rank)
+        assert difference(found["whole"], found["resumed"]) < 1e-6
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("n", [1, *WORKERS])
 def test_a_request_reaches_all_ranks_at_one_step(framework, n):
     reads = [result(framework, n, "request_is_agreed", rank) for rank in range(n)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.worker.resume_cases import CASES, NOT_EXACT, STEPS, STOPS
+from tests.worker.resume_cases import CASES, CRASHES, NOT_EXACT, STEPS, STOPS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -44,8 +44,8 @@ def start(framework: str, folder: Path) -> "subprocess.Popen[str]":
     )
 
 
-def found(results: dict[str, Any], framework: str, name: str, stops: tuple[int, ...]) -> Any:
-    result = results[framework][name, stops]
+def found(results: dict[str, Any], framework: str, *key: Any) -> Any:
+    result = results[framework][key]
     assert "error" not in result, result["error"]
     return result
 
@@ -64,6 +64,26 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     pairs = zip(resumed["weights"], whole["weights"], strict=True)
     assert all(np.array_equal(ours, theirs) for ours, theirs in pairs)
     assert resumed["n_steps"] == whole["n_steps"]  # nothing is trained twice
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "steps"),
+    [
+        (framework, name, steps)
+        for framework, name in EXACT
+        for steps in CRASHES.get(CASES[name], ())
+    ],
+)
+def test_after_a_crash_training_goes_on_from_the_last_checkpoint_as_if_nothing_had_happened(
+    results: dict[str, Any], framework: str, name: str, steps: tuple[int, int]
+) -> None:
+    whole = found(results, framework, name, ())
+    resumed = found(results, framework, name, "crash", steps)
+    assert resumed["warnings"] == whole["warnings"] == []
+    assert resumed["histories"] == whole["histories"]
+    pairs = zip(resumed["weights"], whole["weights"], strict=True)
+    assert all(np.array_equal(ours, theirs) for ours, theirs in pairs)
+    assert resumed["n_steps"] == whole["n_steps"]
 
 
 @pytest.mark.parametrize(("framework", "name"), EXACT)
