@@ -5,6 +5,8 @@ from collections.abc import Iterator, Set
 
 from launcher.probe_routes import Route
 
+_NEAR, _FAR, _LAST = range(3)
+
 
 class TransferQueue:
     """Transfers that wait, and the nodes that are busy with those that run.
@@ -12,11 +14,12 @@ class TransferQueue:
     A near transfer has its two nodes to itself, because it takes their processors. A far one
     mostly waits: a node may send over one and receive over another at the same time, but not
     both over the same way, where acknowledgements would queue behind the other's data.
-    Near ones go first, they are done in no time; of the far ones, the longest.
+    Near ones go first, they are done in no time; of the far ones, the longest. A node's loopback
+    is measured when it has nothing else to do.
     """
 
     def __init__(self) -> None:
-        self._rank: dict[Route, tuple[bool, float]] = {}
+        self._rank: dict[Route, tuple[int, float]] = {}
         self._waiting_by_node: defaultdict[str, set[Route]] = defaultdict(set)
         self._senders: set[str] = set()
         self._receivers: set[str] = set()
@@ -28,7 +31,7 @@ class TransferQueue:
 
     def add(self, route: Route, rtt_s: float, *, is_far: bool) -> None:
         """Let a transfer wait."""
-        self._rank[route] = is_far, -rtt_s
+        self._rank[route] = _LAST if route.is_loopback else _FAR if is_far else _NEAR, -rtt_s
         for node in route.nodes:
             self._waiting_by_node[node].add(route)
         self.free(route.src)
@@ -71,18 +74,17 @@ class TransferQueue:
             self._receivers -= route.nodes
         self._freed |= route.nodes
 
-    def _order(self, route: Route) -> tuple[tuple[bool, float], str, str, str]:
+    def _order(self, route: Route) -> tuple[tuple[int, float], str, str, str]:
         return self._rank[route], route.src, route.dst, route.path
 
     def _admits(self, route: Route) -> bool:
-        is_far, _ = self._rank[route]
-        if is_far:
+        if self._rank[route][0] == _FAR:
             taken = route.src in self._senders or route.dst in self._receivers
             return not taken and route.back not in self._far
         return route.nodes.isdisjoint(self._senders | self._receivers)
 
     def _run(self, route: Route) -> None:
-        is_far, _ = self._rank[route]
+        is_far = self._rank[route][0] == _FAR
         self._forget(route)
         if is_far:
             self._far.add(route)

@@ -22,6 +22,7 @@ RTT_FLOOR_S = 0.3e-3
 SYMMETRIC = [(rtt, rate, rate) for rtt in (0.0005, 0.005, 0.05) for rate in (50, 200, 1000)]
 ASYMMETRIC = [(0.025, 50, 1000), (0.05, 200, 50), (0.005, 1000, 200)]
 SITE_RTT_S, SITE_MBIT = 0.04, 200
+FAR_RTT_S, FAR_MBIT = 0.05, 200
 
 PROBE = """
 import json, logging, sys
@@ -78,7 +79,7 @@ class Verdicts:
 def measure_hosts(quick: bool) -> tuple[Verdicts, list[dict[str, object]]]:
     """All parts on real hosts, with their tables printed."""
     verdicts, rows = Verdicts(), list[dict[str, object]]()
-    for part in (sweep, two_networks, cut_host, busy_network, eight_hosts):
+    for part in (sweep, two_networks, cut_host, busy_network, eight_hosts, far_hosts):
         rows += part(verdicts, 1 if quick else 3)
     return verdicts, rows
 
@@ -178,6 +179,24 @@ def eight_hosts(verdicts: Verdicts, n_times: int) -> list[dict[str, object]]:
     print(f"as Ray actors, their start on this machine's cores included: {took} s")
     verdicts.add("eight_hosts_on_ray_silent", sum(len(n.silent) for n in on_ray), 0, digits=0)
     return [{"part": "eight", "took_s": n.took_s, "sent_bytes": n.sent_bytes} for n in networks]
+
+
+def far_hosts(verdicts: Verdicts, n_times: int) -> list[dict[str, object]]:
+    """Eight hosts, each far from all others."""
+    rates = {f"h{number}": FAR_MBIT for number in range(1, 9)}
+    with Lab(8, rtt_s=FAR_RTT_S, rate_bytes_per_s=FAR_MBIT * MBIT) as lab, LabAgents(lab) as agents:
+        agents.endpoints()
+        networks = [agents.survey() for _ in range(n_times)]
+    shots = [shot for each in networks for shot in _shots("far", each, FAR_RTT_S, rates)]
+    took = " ".join(f"{network.took_s:.2f}" for network in networks)
+    print(f"\neight hosts, all pairs {1e3 * FAR_RTT_S:.0f} ms apart, agents being up: {took} s")
+    errors = [shot.rate_error for shot in shots]
+    print(f"error of bandwidth {statistics.median(errors):.1%}, worst {max(errors):.1%}")
+    verdicts.add("far_hosts_s", statistics.median(n.took_s for n in networks), 5.0)
+    verdicts.add("far_hosts_rtt_error_of_allowed", max(s.rtt_error for s in shots), 1.0)
+    beyond = sum(error > 0.15 for error in errors) / len(errors)
+    verdicts.add("far_hosts_bandwidth_beyond_15_percent", beyond, 0.05)
+    return [{"part": "far", "took_s": n.took_s, "sent_bytes": n.sent_bytes} for n in networks]
 
 
 def _part_sites(lab: Lab) -> None:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 
 from launcher.worker.greeting import Endpoint, Way
+from launcher.worker.held_streams import HeldStreams
 from launcher.worker.interfaces import Address, addresses, shared_addresses
 from launcher.worker.responder import TOKEN_BYTES, Responder
 from launcher.worker.round_trips import Pings, RoundTrip, measure_round_trips
@@ -23,7 +24,7 @@ class ProbeAgent:
     """
 
     def __init__(self, ip: str, token: bytes, *, everywhere: bool = False) -> None:
-        self._token = token
+        self._token, self._held = token, HeldStreams(token)
         found = addresses()
         own = next((address for address in found if address.ip == ip), Address(ip, "", ""))
         self._book = TrafficBook({address.interface for address in found})
@@ -36,6 +37,10 @@ class ProbeAgent:
         """Where this agent answers; the address in the cluster first. Also a sign of life."""
         return tuple(responder.endpoint for responder in self._responders)
 
+    def hold(self, ways: Sequence[Way]) -> None:
+        """Open streams for transfers that will come; returns at once."""
+        self._held.open(ways)
+
     def round_trips(self, ways: Sequence[Way], pings: Pings) -> list[RoundTrip]:
         """Ping other agents, with which a probe begins; see `measure_round_trips`."""
         self._book.open()
@@ -45,7 +50,8 @@ class ProbeAgent:
 
     def rate(self, way: Way, effort: Effort, rtt_s: float) -> Rate:
         """Send bytes to another agent; see `upload.measure_rate`."""
-        return measure_rate(way, self._token, effort, rtt_s, self._book)
+        held = self._held.take(way)
+        return measure_rate(way, self._token, effort, rtt_s, self._book, held)
 
     def traffic(self) -> Traffic:
         """What this agent's transfers sent in this probe, and all that passed meanwhile."""
@@ -53,5 +59,6 @@ class ProbeAgent:
 
     def close(self) -> None:
         """Stop answering. A transfer that still runs ends by its own limits."""
+        self._held.close()
         for responder in self._responders:
             responder.close()

@@ -1,5 +1,6 @@
 """How one probe agent asks another for something: a greeting over a new stream."""
 
+import contextlib
 import socket
 import struct
 from dataclasses import dataclass
@@ -7,12 +8,13 @@ from dataclasses import dataclass
 HELLO = struct.Struct("!16s1s8sQdd?")  # token, then the fields of a Wish
 RESULT = struct.Struct("!Qd")  # bytes (or datagrams), bytes per second (0: not known)
 WELCOME = b"+"
-PINGS, UPLOAD = b"P", b"U"
+PINGS, UPLOAD, HOLD = b"P", b"U", b"H"
 
 # A lost first packet is sent again after 1 s; a silent peer costs this once.
 CONNECT_S = 1.5
 HANDSHAKE_S = 1.0
 PINGS_MAX_S = 10.0  # from the greeting to the last ping of a batch
+HOLD_MAX_S = 20.0  # from a stream's opening until it is asked for something
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,10 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an agent asks of another in its greeting: answer `PINGS`, or take an `UPLOAD`."""
+    """What an agent asks of another in its greeting: answer `PINGS`, or take an `UPLOAD`.
+
+    `HOLD` asks it to keep the stream for another greeting.
+    """
 
     what: bytes
     session: bytes
@@ -51,13 +56,26 @@ class Wish:
         return self.max_s + HANDSHAKE_S + 3 * self.rtt_s
 
 
-def connect(way: Way, token: bytes, wish: Wish) -> socket.socket:
+def connect(way: Way, token: bytes, wish: Wish, held: socket.socket | None = None) -> socket.socket:
     """A stream to the peer's agent; ConnectionError if it refuses.
 
     For pings it has welcomed us; an upload starts at once, without waiting a round trip.
+
+    Args:
+        way: to the peer.
+        token: that all agents share.
+        wish: what is asked for.
+        held: a stream that the peer has been asked to hold, which saves a round trip; if it is
+            gone, another is opened.
     """
-    source = (way.source_ip, 0) if way.source_ip else None
-    sock = socket.create_connection((way.peer.ip, way.peer.tcp_port), CONNECT_S, source)
+    if held is not None:
+        with contextlib.suppress(OSError):
+            return _greeted(held, token, wish)
+    return _greeted(_opened(way), token, wish)
+
+
+def _greeted(sock: socket.socket, token: bytes, wish: Wish) -> socket.socket:
+    """The stream, on which a wish was said; it is closed if that fails."""
     try:
         prepare(sock, HANDSHAKE_S + 3 * wish.rtt_s)
         fields = (wish.what, wish.session, wish.max_bytes, wish.max_s, wish.rtt_s, wish.is_shared)
@@ -69,6 +87,11 @@ def connect(way: Way, token: bytes, wish: Wish) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _opened(way: Way) -> socket.socket:
+    source = (way.source_ip, 0) if way.source_ip else None
+    return socket.create_connection((way.peer.ip, way.peer.tcp_port), CONNECT_S, source)
 
 
 def prepare(sock: socket.socket, timeout_s: float) -> None:

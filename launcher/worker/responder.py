@@ -13,6 +13,8 @@ from launcher.worker.echoes import PING
 from launcher.worker.greeting import (
     HANDSHAKE_S,
     HELLO,
+    HOLD,
+    HOLD_MAX_S,
     PINGS,
     PINGS_MAX_S,
     RESULT,
@@ -81,14 +83,21 @@ class Responder:
     def _answer(self, sock: socket.socket) -> None:
         try:
             with sock:
-                prepare(sock, HANDSHAKE_S)
-                token, *fields = HELLO.unpack(read_exactly(sock, HELLO.size))
-                if hmac.compare_digest(token, self._token):
-                    self._answer_friend(sock, Wish(*fields))
+                wish = self._greeting(sock, HANDSHAKE_S)
+                if wish is not None and wish.what == HOLD:
+                    wish = self._greeting(sock, HOLD_MAX_S)
+                if wish is not None:
+                    self._answer_friend(sock, wish)
         except (OSError, struct.error) as error:  # gone, or never knew how to ask
             log.debug("a connection ended early: %s", error)
         finally:
             self._slots.release()
+
+    def _greeting(self, sock: socket.socket, within_s: float) -> Wish | None:
+        """What is asked for on a stream; None if whoever asks does not know the token."""
+        prepare(sock, within_s)
+        token, *fields = HELLO.unpack(read_exactly(sock, HELLO.size))
+        return Wish(*fields) if hmac.compare_digest(token, self._token) else None
 
     def _answer_friend(self, sock: socket.socket, wish: Wish) -> None:
         sock.settimeout(wish.patience_s)

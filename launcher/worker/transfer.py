@@ -6,8 +6,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -17,12 +16,15 @@ CHUNK_BYTES = 1 << 18
 # From this round trip on a path is far: a transfer waits rather than computes.
 FAR_S = 0.005
 
-# A rate is steady when so many windows in a row differ by less than this, past slow start. Near,
-# a window has two round trips or more, so slow start holds four times the bytes of the one
-# before; far, one, to save time, so twice: and slow start may pause there for a round trip.
-_STEADY = 0.1
-_NEAR_STEADY, _MIN_NEAR = 2, 3
-_FAR_STEADY, _MIN_FAR = 3, 5
+# How many windows in a row, of how many at least, differ by less than which part when a rate is
+# steady, past slow start.
+# Near, a window has two round trips or more, so slow start holds four times the bytes of the one
+# before; far, one, to save time, so twice: and slow start may pause there for a round trip. But as
+# long as a path isn't full, what a round trip brings comes in one piece, and then nothing: quarters
+# of a round trip that are alike, five in a row, tell a full path sooner.
+_NEAR = 2, 3, 0.1
+_FAR = 3, 5, 0.1
+_FAR_QUARTERS = 5, 12, 0.2
 _MIN_WINDOW_S = 0.005
 _FULL = 0.8  # of the usual rate: from the first such window on the path is full
 
@@ -88,36 +90,67 @@ def receive(
         clock: tells the time, in seconds.
     """
     buffer = bytearray(CHUNK_BYTES)
-    is_far = rtt_s >= FAR_S
-    window_s = max(_MIN_WINDOW_S, rtt_s if is_far else 2 * rtt_s)
-    n_steady, n_min = (_FAR_STEADY, _MIN_FAR) if is_far else (_NEAR_STEADY, _MIN_NEAR)
+    rulers = _rulers(rtt_s)
     marks: list[tuple[float, int]] = []
-    window_ends: list[tuple[float, int]] = []
     start_s, total = clock(), 0
     try:
         while total < max_bytes and (n := sock.recv_into(buffer)):
             now_s, total = clock(), total + n
             marks.append((now_s, total))
-            if now_s - (window_ends[-1][0] if window_ends else marks[0][0]) >= window_s:
-                window_ends.append((now_s, total))
-                rates = _window_rates(window_ends)
-                if not is_shared and len(rates) >= n_min and _are_steady(rates[-n_steady:]):
-                    return Received(total, statistics.mean(rates[-n_steady:]))
+            for ruler in rulers:
+                ruler.mark(now_s, total)
+                if not is_shared and (rate := ruler.steady_rate) is not None:
+                    return Received(total, rate)
             if now_s - start_s > max_s:
                 break
     except OSError as error:  # what came before counts
         log.debug("the sender went away: %s", error)
-    rates = _window_rates(window_ends)
+    rates = rulers[0].rates
     rate = _last_rate(rates, grew=total >= max_bytes) if len(rates) > 1 else _late_rate(marks)
     return Received(total, rate)
 
 
-def _window_rates(window_ends: list[tuple[float, int]]) -> list[float]:
-    return [(b1 - b0) / (t1 - t0) for (t0, b0), (t1, b1) in pairwise(window_ends)]
+@dataclass(slots=True)
+class _Ruler:
+    """The rates of windows of at least a length.
+
+    They are steady when the last `n_steady` differ by less than a part of the fastest, of at least
+    `n_min` in all.
+    """
+
+    window_s: float
+    n_steady: int
+    n_min: int
+    tolerance: float
+    rates: list[float] = field(default_factory=list)
+    _began: tuple[float, int] | None = None
+    _is_new: bool = False
+
+    def mark(self, now_s: float, total: int) -> None:
+        """So many bytes have arrived by now."""
+        began_s, before = self._began or (now_s, total)
+        self._is_new = now_s - began_s >= self.window_s
+        if self._is_new:
+            self.rates.append((total - before) / (now_s - began_s))
+        if self._is_new or self._began is None:
+            self._began = now_s, total
+
+    @property
+    def steady_rate(self) -> float | None:
+        """The rate, if a window has just ended and it is steady now."""
+        if not self._is_new or len(self.rates) < self.n_min:
+            return None
+        last = self.rates[-self.n_steady :]
+        is_steady = max(last) - min(last) <= self.tolerance * max(last)
+        return statistics.mean(last) if is_steady else None
 
 
-def _are_steady(rates: list[float]) -> bool:
-    return max(rates) - min(rates) <= _STEADY * max(rates)
+def _rulers(rtt_s: float) -> tuple[_Ruler, ...]:
+    """How rates are compared on a path, the one that counts where none becomes steady first."""
+    if rtt_s < FAR_S:
+        return (_Ruler(max(_MIN_WINDOW_S, 2 * rtt_s), *_NEAR),)
+    quarter_s = max(_MIN_WINDOW_S, rtt_s / 4)
+    return (_Ruler(max(_MIN_WINDOW_S, rtt_s), *_FAR), _Ruler(quarter_s, *_FAR_QUARTERS))
 
 
 def _last_rate(rates: list[float], *, grew: bool) -> float:

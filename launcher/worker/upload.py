@@ -41,10 +41,25 @@ class Rate:
     session: bytes = b""
 
 
-def measure_rate(way: Way, token: bytes, effort: Effort, rtt_s: float, book: TrafficBook) -> Rate:
+def measure_rate(
+    way: Way,
+    token: bytes,
+    effort: Effort,
+    rtt_s: float,
+    book: TrafficBook,
+    held: socket.socket | None = None,
+) -> Rate:
     """Transfer rate to a peer's agent.
 
     Blocks for at most `max_s` or 20 round trips per repeat, and for the greeting.
+
+    Args:
+        way: to the peer.
+        token: that all agents share.
+        effort: how much it may take.
+        rtt_s: the way's round trip.
+        book: where the traffic is accounted for.
+        held: a stream that the peer holds for us, if there is one.
     """
     max_s = max(effort.max_s, min(_ROUND_TRIPS * rtt_s, _FAR_MAX_S))
     wish = Wish(
@@ -54,15 +69,18 @@ def measure_rate(way: Way, token: bytes, effort: Effort, rtt_s: float, book: Tra
     problem = None
     try:
         for _ in range(effort.repeats):
-            done.append(_upload(way, token, wish, book))
+            done.append(_upload(way, token, wish, book, held))
+            held = None
     except OSError as error:
         problem = f"the transfer to {way.peer.ip} broke off: {error}"
     fastest = max((d.bytes_per_s for d in done if d.bytes_per_s is not None), default=None)
     return Rate(fastest, sum(d.n_bytes for d in done), problem, wish.session)
 
 
-def _upload(way: Way, token: bytes, wish: Wish, book: TrafficBook) -> Received:
-    with connect(way, token, wish) as sock:
+def _upload(
+    way: Way, token: bytes, wish: Wish, book: TrafficBook, held: socket.socket | None
+) -> Received:
+    with connect(way, token, wish, held) as sock:
         handed_over = send(sock, max_bytes=wish.max_bytes, max_s=wish.max_s)
         try:
             n_bytes, bytes_per_s = RESULT.unpack(read_exactly(sock, RESULT.size))

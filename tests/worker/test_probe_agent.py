@@ -2,17 +2,21 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from launcher.worker.agent import ProbeAgent
 from launcher.worker.echoes import Echoes
 from launcher.worker.greeting import HELLO, Endpoint, Way
+from launcher.worker.held_streams import HeldStreams
 from launcher.worker.round_trips import Pings, RoundTrip
-from launcher.worker.upload import Effort
+from launcher.worker.traffic import TrafficBook
+from launcher.worker.upload import Effort, measure_rate
 
 TOKEN = b"t" * 16
+EFFORT = Effort(max_bytes=4 << 20)
 
 
 @pytest.fixture
@@ -50,6 +54,46 @@ def test_a_transfer_has_a_rate_and_is_accounted_for(agents: tuple[ProbeAgent, Pr
     assert rate.n_bytes <= sent_bytes <= (4 << 20) + HELLO.size
     pinged(agents[0], to(agents[1]))  # another probe begins
     assert not agents[0].traffic().sent_bytes
+
+
+def test_a_transfer_takes_the_stream_that_is_held_for_it(
+    agents: tuple[ProbeAgent, ProbeAgent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    create = socket.create_connection
+
+    def counted(*words: Any, **options: Any) -> socket.socket:
+        opened.append(words)
+        return create(*words, **options)
+
+    monkeypatch.setattr(socket, "create_connection", counted)
+    src, dst = agents
+    held = HeldStreams(TOKEN)
+    held.open([to(dst)])
+    wait_until(lambda: held.n_open == 1)
+    stream = held.take(to(dst))
+    assert stream is not None
+    rate = measure_rate(to(dst), TOKEN, EFFORT, 0.0005, TrafficBook(set()), stream)
+    assert rate.bytes_per_s
+    assert (len(opened), held.take(to(dst))) == (1, None)
+    src.hold([to(dst)])
+    assert src.rate(to(dst), EFFORT, 0.0005).bytes_per_s
+    held.close()
+
+
+def test_a_held_stream_that_is_gone_is_replaced(agents: tuple[ProbeAgent, ProbeAgent]) -> None:
+    _, dst = agents
+    gone = socket.socket()
+    gone.close()
+    rate = measure_rate(to(dst), TOKEN, EFFORT, 0.0005, TrafficBook(set()), gone)
+    assert rate.bytes_per_s
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    ends_at_s = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < ends_at_s
+        time.sleep(0.01)
 
 
 def test_no_more_bytes_than_allowed_are_sent(agents: tuple[ProbeAgent, ProbeAgent]) -> None:

@@ -61,6 +61,35 @@ def test_slow_start_on_a_far_path_does_not_count() -> None:
     assert stream.now_s < 0.75
 
 
+def bursts(rtt_s: float, top: float) -> list[tuple[float, float]]:
+    """Slow start as it is: what a round trip brings comes at full pace, then nothing comes."""
+    parts = [1 / 2**k for k in range(8, 0, -1)]
+    return [
+        piece
+        for part in parts
+        if part * top * rtt_s >= 2 * CHUNK
+        for piece in ((part * rtt_s, top), ((1 - part) * rtt_s, CHUNK / rtt_s))
+    ]
+
+
+@pytest.mark.parametrize("mbyte_per_s", [12, 25, 120])
+def test_a_far_path_that_is_full_is_told_by_its_even_pace(mbyte_per_s: float) -> None:
+    top, rtt_s = mbyte_per_s * MB, 0.05
+    start = bursts(rtt_s, top)
+    stream = PacedStream([*start, (1.0, top)])
+    got = received(stream, rtt_s)
+    assert got.bytes_per_s == pytest.approx(top, rel=0.1)
+    filled_s = sum(seconds for seconds, _ in start)
+    assert stream.now_s - filled_s < 2.2 * rtt_s
+
+
+def test_a_far_path_that_is_not_full_is_not_taken_for_full() -> None:
+    """A window that stays at 60 % of the path's pace: no quarters alike, but steady windows."""
+    gusts = [piece for _ in range(20) for piece in ((0.03, 100 * MB), (0.02, 1 * MB))]
+    got = received(PacedStream(gusts), 0.05)
+    assert got.bytes_per_s == pytest.approx(60 * MB, rel=0.1)
+
+
 def test_gusts_after_a_loss_count_with_the_lulls_between_them() -> None:
     gusts = [(0.05, rate * MB) for rate in (100, 27, 100, 71, 100, 50, 100, 40, 100)]
     got = received(PacedStream([*slow_start(0.05, 100 * MB), *gusts]), 0.05)
