@@ -49,5 +49,40 @@ def mounted(path: Path, n_bytes: int) -> Iterator[Mount]:
         subprocess.run(["umount", "--lazy", str(path)], check=False, capture_output=True)
 
 
+class DiskMount:
+    """A file system on a disk of 16 MB, which can be made to hang."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        image = path.with_suffix(".img")
+        with image.open("wb") as file:
+            file.truncate(16 << 20)
+        _run("mkfs.ext4", "-q", str(image))
+        _run("mount", "-o", "loop", str(image), str(path))
+
+    def freeze(self) -> None:
+        """Let everyone hang who writes, as on NFS without its server."""
+        _run("fsfreeze", "--freeze", str(self.path))
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        _run("fsfreeze", "--unfreeze", str(self.path))
+
+
+@contextlib.contextmanager
+def mounted_disk(path: Path) -> Iterator[DiskMount]:
+    """A file system of its own at `path`, while the block runs; skips without loop devices."""
+    path.mkdir()
+    try:
+        mount = DiskMount(path)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system on a loop device here: {error}")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", str(path)], check=False, capture_output=True)
+        subprocess.run(["umount", "--lazy", str(path)], check=False, capture_output=True)
+
+
 def _run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)

@@ -8,15 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launcher.book import Book
+from launcher import book as book_module
+from launcher import keeper as keeper_module
+from launcher.book import PATIENCE_S, Book
 from launcher.keeper import Keeper
 from launcher.record import RunRecord, Segment
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
 from launcher.stored import newest_checkpoint
 from launcher.worker import snapshot
-from tests.fakes import a_plan, a_record
-from tests.mounts import Mount, mounted, needs_root
+from launcher.worker.job import ORDER_STOP
+from tests.fakes import a_plan, a_record, an_event
+from tests.mounts import Mount, mounted, mounted_disk, needs_root
 
 pytestmark = needs_root
 
@@ -27,12 +30,11 @@ WAIT_S = 20.0
 class Run:
     """A run whose storage is a file system of its own."""
 
-    def __init__(self, mount: Mount, index: Path) -> None:
-        self.mount = mount
-        storage = Storage.open(str(mount.path))
+    def __init__(self, place: Path, index: Path) -> None:
+        storage = Storage.open(str(place))
         self.folder = storage.folder("runs/brave-otter")
         self.folder.write("owner", b"me")
-        self.keeper = Keeper(str(mount.path), "brave-otter")
+        self.keeper = Keeper(str(place), "brave-otter")
         self.warnings: list[str] = []
         self.store = RunStore(storage, RunIndex(index))
         self.book = Book(self.store, a_record(), self.warnings.append, first_pause_s=0.05)
@@ -67,15 +69,20 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def mount(tmp_path: Path) -> Iterator[Mount]:
     with mounted(tmp_path / "storage", SIZE) as mount:
-        yield Run(mount, tmp_path / "index")
+        yield mount
 
 
-def test_a_full_storage_is_told_and_catches_up_when_there_is_room(run: Run) -> None:
+@pytest.fixture
+def run(mount: Mount, tmp_path: Path) -> Run:
+    return Run(mount.path, tmp_path / "index")
+
+
+def test_a_full_storage_is_told_and_catches_up_when_there_is_room(run: Run, mount: Mount) -> None:
     run.checkpoint(0)
     run.write_record("running")
-    run.mount.fill()
+    mount.fill()
     for epoch in (1, 2):
         run.checkpoint(epoch)
     run.write_record("done")
@@ -85,7 +92,7 @@ def test_a_full_storage_is_told_and_catches_up_when_there_is_room(run: Run) -> N
     assert "No space left on device" in run.warnings[0]
     assert run.newest() == 0
     assert run.store.load("brave-otter").status == "running"
-    run.mount.empty()
+    mount.empty()
     run.caught_up()
     assert "works again" in run.told()[0]
     assert run.newest() == 2
@@ -93,32 +100,32 @@ def test_a_full_storage_is_told_and_catches_up_when_there_is_room(run: Run) -> N
     assert not [name for name in run.folder.files() if name.endswith(".part")]
 
 
-def test_old_checkpoints_make_room_for_new_ones(run: Run) -> None:
+def test_old_checkpoints_make_room_for_new_ones(run: Run, mount: Mount) -> None:
     for epoch in range(3):
         run.checkpoint(epoch, 250_000)
-    run.mount.fill()
+    mount.fill()
     run.checkpoint(3, 250_000)
     assert run.told() == []
     assert run.newest() == 3
 
 
-def test_a_storage_that_turns_read_only_is_told_and_catches_up(run: Run) -> None:
+def test_a_storage_that_turns_read_only_is_told_and_catches_up(run: Run, mount: Mount) -> None:
     run.checkpoint(0)
-    run.mount.read_only(True)
+    mount.read_only(True)
     run.checkpoint(1)
     run.write_record("done")
     (text,) = run.told()
     assert "Read-only file system" in text
     assert "Read-only file system" in run.warnings[0]
     assert run.newest() == 0
-    run.mount.read_only(False)
+    mount.read_only(False)
     run.caught_up()
     assert run.newest() == 1
 
 
-def test_a_storage_that_is_unmounted_is_not_written_beside(run: Run, tmp_path: Path) -> None:
+def test_a_storage_that_is_unmounted_is_not_written_beside(run: Run, mount: Mount) -> None:
     run.checkpoint(0)
-    run.mount.unmount()
+    mount.unmount()
     run.checkpoint(1)
     (text,) = run.told()
     assert "has vanished. Is the storage mounted?" in text
@@ -136,16 +143,43 @@ def test_a_folder_that_vanishes_and_comes_back_catches_up(run: Run) -> None:
     assert run.newest() == 1
 
 
-def test_a_record_is_whole_whatever_happened(run: Run) -> None:
+def test_a_record_is_whole_whatever_happened(run: Run, mount: Mount) -> None:
     plan = a_plan(2)
-    run.mount.fill()
+    mount.fill()
     began_s = time.monotonic()
     for number in range(200):
         segment = Segment(plan, "2026-11-30T12:00:00.000Z", steps=number)
         run.book.write(replace(run.book.record, segments=(segment,)))
         if number == 100:
-            run.mount.empty()
+            mount.empty()
     run.caught_up()
     assert time.monotonic() - began_s < WAIT_S
     found: RunRecord = run.store.load("brave-otter")
     assert found.segments[0].steps == 199
+
+
+def test_a_storage_that_hangs_holds_up_nobody_and_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(book_module, "HEARTBEAT_S", 0.0)
+    with mounted_disk(tmp_path / "disk") as disk:
+        run = Run(disk.path, tmp_path / "index")
+        run.checkpoint(0)
+        run.write_record("running")
+        disk.freeze()
+        began_s = time.monotonic()
+        run.checkpoint(1)
+        run.write_record("running")
+        for _ in range(50):
+            run.book.beat()
+            run.keeper.order(ORDER_STOP)
+            assert run.keeper.tell([an_event("progress")]) == ORDER_STOP
+        run.write_record("done")
+        assert time.monotonic() - began_s < PATIENCE_S + 3.0
+        assert "has not taken" in run.told()[0]
+        assert "has not taken" in run.warnings[0]
+        disk.thaw()
+        run.caught_up()
+        assert run.newest() == 1
+        assert run.store.load("brave-otter").status == "done"
