@@ -8,15 +8,21 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from launcher.cluster import connect
+from launcher.errors import TakenOverError
 from launcher.ownership import Driver, Ownership
 from launcher.process import Process
+from launcher.record import RunRecord
+from launcher.run_actor import NAMESPACE, end_earlier_keepers, keeper_name
 from launcher.storage import Storage
+from tests.fakes import a_record
 from tests.ray.test_main_job import (
     COMMAND,
     LIMIT_S,
@@ -86,6 +92,38 @@ def _command(process: psutil.Process) -> str:
 
 def record_file(user: User, run: str) -> Path:
     return user.home / "launch" / "runs" / run / "run.json"
+
+
+def test_a_new_driver_ends_what_the_one_before_holds_in_the_cluster(
+    node: Any, tmp_path: Path
+) -> None:
+    import ray
+
+    def keeper(record: RunRecord) -> Any:
+        made = ray.remote(Kept).options(name=keeper_name(record), namespace=NAMESPACE, num_cpus=0)
+        return made.remote()
+
+    record = replace(a_record(), term=2)
+    connect(node.address, None, price_usd_per_h=None, temp_dir=None, log_dir=tmp_path)
+    try:
+        others = [keeper(replace(record, run="brave-otters")), keeper(replace(record, term=1))]
+        assert ray.get([each.ready.remote() for each in others]) == [True, True]
+        end_earlier_keepers(record)
+        with pytest.raises(ray.exceptions.RayActorError):
+            ray.get(others[1].ready.remote())
+        assert ray.get(others[0].ready.remote())  # of a run of another name
+        own = keeper(record)
+        assert ray.get(own.ready.remote())
+        with pytest.raises(TakenOverError, match="brave-otter has been taken over"):
+            end_earlier_keepers(replace(record, term=1))
+        assert ray.get(own.ready.remote())
+    finally:
+        ray.shutdown()
+
+
+class Kept:
+    def ready(self) -> bool:
+        return True
 
 
 def test_a_detached_run_is_followed_and_stopped_from_any_terminal(user: User) -> None:
