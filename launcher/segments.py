@@ -263,4 +263,4 @@ def _direct(plan: Plan) -> Direct | None:
     options = plan.options
     if plan.strategy != "direct" or options.algorithm is None:
         return None
-    return Direct(options.algorithm, options.sites, secrets.token_bytes(32))
+    return Direct(options.algorithm, options.sites, secrets.token_bytes(32), options.overlap)

@@ -22,7 +22,8 @@ class StepParts:
 
     `sharing` is the largest number of workers on one node; `cpu_ratio` the CPUs at which the
     pace-setting node was measured over those its worker holds; `doubt_s` how much less the
-    latency is if links of much jitter were only measured badly.
+    latency is if links of much jitter were only measured badly; `hidden_s` how much of the exchange
+    goes on while the worker computes.
     """
 
     compute_s: float
@@ -36,14 +37,14 @@ class StepParts:
     assumed_links: bool = False
     inferred_links: bool = False
     doubt_s: float = 0.0
+    hidden_s: float = 0.0
     strategy: Strategy = "allreduce"
     algorithm: Algorithm | None = None
 
     @property
     def exchange_s(self) -> float:
         """What the exchange of gradients adds to the step."""
-        whole_s = self.latency_s + self.transfer_s + self.software_s
-        return whole_s - CONSTANTS.overlap * min(whole_s, self.compute_s)
+        return self.latency_s + self.transfer_s + self.software_s - self.hidden_s
 
     @property
     def total_s(self) -> float:
@@ -226,6 +227,7 @@ def _with_direct(
         transfer_s=found.transfer_s.item(),
         software_s=found.software_s(cpus).item() + copies_s,
         doubt_s=(found.latency_s - sure.latency_s).item(),
+        hidden_s=found.hidden_s(parts.compute_s, cpus).item() if plan.options.overlap else 0.0,
         strategy="direct",
         algorithm=plan.options.algorithm,
     )

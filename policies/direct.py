@@ -51,11 +51,16 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Seconds of one sum by cause, each of shape `(R,)`; `core_s` is CPU time of a whole core."""
+    """Seconds of one sum by cause, each of shape `(R,)`.
+
+    `core_s` is CPU time of a whole core, of which `bucket_s` would be needed again for each
+    further bucket.
+    """
 
     latency_s: Floats
     transfer_s: Floats
     core_s: Floats
+    bucket_s: Floats
 
     def software_s(self, cpus: Floats | float) -> Floats:
         """CPU time of workers that hold so many CPUs, shape `(R,)`."""
@@ -66,6 +71,19 @@ class Sum:
         """All of it for workers that hold so many CPUs, shape `(R,)`."""
         whole: Floats = self.latency_s + self.transfer_s + self.software_s(cpus)
         return whole
+
+    def hidden_s(self, compute_s: Floats | float, cpus: Floats | float) -> Floats:
+        """What buckets that leave during the backward pass would save, shape `(R,)`.
+
+        Args:
+            compute_s: of a step.
+            cpus: that a worker holds.
+        """
+        k = CONSTANTS
+        most_s = np.minimum(k.hidden_transfer * self.transfer_s, k.hiding_compute * compute_s)
+        buckets_s = (k.n_buckets - 1.0) * self.bucket_s / np.clip(cpus, 0.01, 1.0)
+        saved: Floats = np.maximum(most_s - buckets_s, 0.0)
+        return saved
 
 
 def mesh_of(links: Links, members: Ints, counts: Ints) -> Mesh:
@@ -140,7 +158,8 @@ def ring(one_way_s: Floats, s_per_byte: Floats, payload_bytes: float) -> Sum:
     core_s = _core_s(2.0 * (n - 1), sent_bytes, sent_bytes / 2.0, payload_bytes)
     path_s = CONSTANTS.direct_latency * slowest_path_s(one_way_s)
     transfer_s = sent_bytes * s_per_byte.max(axis=-1)
-    return Sum(path_s, transfer_s, np.broadcast_to(core_s, path_s.shape))
+    all_s = [np.broadcast_to(x, path_s.shape) for x in (core_s, _bucket_s(2.0 * (n - 1)))]
+    return Sum(path_s, transfer_s, *all_s)
 
 
 def slowest_path_s(one_way_s: Floats) -> Floats:
@@ -172,7 +191,13 @@ def _sum(
     transfer_s = np.sum([phase.transfer_s for phase in phases], axis=0)
     sent_bytes = np.sum([phase.worker_bytes for phase in phases], axis=0)
     core_s = _core_s(n_messages, sent_bytes, added_bytes, payload)
-    return Sum(CONSTANTS.direct_latency * latency_s, transfer_s, core_s)
+    return Sum(CONSTANTS.direct_latency * latency_s, transfer_s, core_s, _bucket_s(n_messages))
+
+
+def _bucket_s(n_messages: Floats | float) -> Floats:
+    """CPU seconds of one more sum of next to nothing, on a whole core."""
+    k = CONSTANTS
+    return np.asarray(k.bucket_cpu_s + k.direct_message_cpu_s * n_messages, dtype=float)
 
 
 def _core_s(

@@ -108,12 +108,14 @@ def _best_sets(site: Site, sets: _Sets) -> list[Placed]:
         _step_times_s(site, sets.at(slice(start, start + n_rows)))
         for start in range(0, len(sets.price), n_rows)
     ]
-    time_s = np.concatenate(blocks, axis=1)
+    time_s, hidden_s = np.concatenate(blocks, axis=-1)
     step_s = time_s.min(axis=0)
-    return [
-        _placed(site, sets, row, _simplest(time_s[:, row]), float(step_s[row]))
-        for row in np.flatnonzero(_unbeaten(step_s, sets.price)).tolist()
-    ]
+    found = []
+    for row in np.flatnonzero(_unbeaten(step_s, sets.price)).tolist():
+        choice = _simplest(time_s[:, row])
+        plan = _plan_of(site, sets, row, choice, overlap=bool(hidden_s[choice, row] > 0.0))
+        found.append(Placed(plan, float(step_s[row]), float(sets.price[row])))
+    return found
 
 
 def _simplest(time_s: Floats) -> int:
@@ -122,13 +124,23 @@ def _simplest(time_s: Floats) -> int:
 
 
 def _step_times_s(site: Site, sets: _Sets) -> Floats:
-    """Step times by algorithm (in the order of `_choices`) and set, shape `(A, R)`."""
+    """Step times, and what overlap saves of them, shape `(2, A, R)`.
+
+    By algorithm (in the order of `_choices`) and set.
+    """
     mesh = mesh_of(site.links, sets.members, sets.counts)
     payload = site.workload.payload_bytes
     sums = [_summed(site, name, cut, mesh, sets.members) for name, cut in _choices(site)]
     rest_s = sets.compute_s + gpu_copies_s(payload, site.pool.gpus_per_worker)
-    found: Floats = rest_s + np.stack([each.total_s(sets.cpus) for each in sums])
-    return found
+    hidden_s = np.stack([_hidden_s(site, each, sets.compute_s, sets.cpus) for each in sums])
+    whole_s = np.stack([each.total_s(sets.cpus) for each in sums])
+    return np.stack([rest_s + whole_s - hidden_s, hidden_s])
+
+
+def _hidden_s(site: Site, found: Sum, compute_s: Floats | float, cpus: Floats | float) -> Floats:
+    """What overlap saves; nothing on GPUs, where it was not measured."""
+    hidden_s = found.hidden_s(compute_s, cpus)
+    return np.zeros_like(hidden_s) if site.pool.gpus_per_worker > 0 else hidden_s
 
 
 def _choices(site: Site) -> list[tuple[Algorithm, int]]:
@@ -153,7 +165,7 @@ def _unbeaten(step_s: Floats, price: Floats) -> Bools:
     return kept
 
 
-def _placed(site: Site, sets: _Sets, row: int, choice: int, step_s: float) -> Placed:
+def _plan_of(site: Site, sets: _Sets, row: int, choice: int, *, overlap: bool) -> Plan:
     algorithm, cut = _choices(site)[choice]
     used = sets.counts[row] > 0
     ranks = np.repeat(sets.members[row][used], sets.counts[row][used])
@@ -163,22 +175,25 @@ def _placed(site: Site, sets: _Sets, row: int, choice: int, step_s: float) -> Pl
         groups = tuple(
             tuple(np.flatnonzero(labels == label).tolist()) for label in dict.fromkeys(labels)
         )
-    plan = _direct(plan_of(site.pool, ranks.tolist()), algorithm, groups)
-    return Placed(plan, step_s, float(sets.price[row]))
+    return _direct(plan_of(site.pool, ranks.tolist()), algorithm, groups, overlap=overlap)
 
 
 def _as_ring(site: Site, plan: Plan) -> Placed:
     """The same ranks in a ring of direct connections."""
-    direct = _direct(plan, "ring", ())
+    direct = _direct(plan, "ring", (), overlap=False)
     found = direct_sum(direct, site.links, site.workload.payload_bytes)
     nodes = _members(site, plan)
     counts = [plan.nodes.count(site.pool.nodes[i].id) for i in nodes]
     compute_s, cpus = _pace(site, nodes, counts)
     copies_s = gpu_copies_s(site.workload.payload_bytes, site.pool.gpus_per_worker)
-    step_s = compute_s + copies_s + found.total_s(cpus).item()
-    return Placed(direct, step_s, math.fsum(site.price[i] for i in nodes))
+    hidden_s = _hidden_s(site, found, compute_s, cpus).item()
+    step_s = compute_s + copies_s + found.total_s(cpus).item() - hidden_s
+    overlapped = replace(direct, options=replace(direct.options, overlap=hidden_s > 0.0))
+    return Placed(overlapped, step_s, math.fsum(site.price[i] for i in nodes))
 
 
-def _direct(plan: Plan, algorithm: Algorithm, sites: tuple[tuple[int, ...], ...]) -> Plan:
-    options = replace(plan.options, algorithm=algorithm, sites=sites)
+def _direct(
+    plan: Plan, algorithm: Algorithm, sites: tuple[tuple[int, ...], ...], *, overlap: bool
+) -> Plan:
+    options = replace(plan.options, algorithm=algorithm, sites=sites, overlap=overlap)
     return replace(plan, strategy="direct", options=options)

@@ -201,6 +201,11 @@ def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...
         notes.append(
             f"{len(starting)} {noun} not started yet: measured when up, and decided again then."
         )
+    if parts.hidden_s > 0.0:
+        notes.append(
+            "Gradients leave while a step still computes, which hides "
+            f"{duration(parts.hidden_s)} of their exchange."
+        )
     notes += path_notes(chosen.plan, found.paths)
     if situation.workload.n_batch_norms and not chosen.plan.options.sync_batchnorm:
         notes.append(

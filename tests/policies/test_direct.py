@@ -16,8 +16,8 @@ ALGORITHMS = ("one_shot", "two_shot", "ring", "two_level")
 MB = 1_000_000
 
 
-def direct_on(names, algorithm="one_shot", sites=(), cpus=4.0) -> Plan:
-    options = PlanOptions(cpus, algorithm=algorithm, sites=sites)
+def direct_on(names, algorithm="one_shot", sites=(), cpus=4.0, *, overlap=False) -> Plan:
+    options = PlanOptions(cpus, algorithm=algorithm, sites=sites, overlap=overlap)
     return Plan(len(names), tuple(names), "direct", options)
 
 
@@ -123,6 +123,22 @@ def test_gradients_of_gpus_come_to_the_cpu_and_go_back():
     assert copies_s == pytest.approx(2 * 60e6 / CONSTANTS.gpu_copy_bytes_per_s)
 
 
+def test_buckets_hide_transfer_behind_computing_at_the_price_of_more_sums():
+    case, k = equal_hosts("abcd", bandwidth=1e8), CONSTANTS
+    whole, buckets = (parts(case, direct_on("abcd", overlap=x)) for x in (False, True))
+    price_s = (k.n_buckets - 1) * (k.bucket_cpu_s + 3 * k.direct_message_cpu_s)
+    hidden_s = min(k.hidden_transfer * 12e6 / 1e8, k.hiding_compute * whole.compute_s)
+    assert (whole.hidden_s, buckets.hidden_s) == (0.0, pytest.approx(hidden_s - price_s))
+    assert whole.total_s - buckets.total_s == pytest.approx(hidden_s - price_s)
+
+
+def test_latency_and_software_are_never_hidden():
+    case = equal_hosts("ab", rtt_s=0.1, bandwidth=1e12, payload=1000)
+    found = parts(case, direct_on("ab", overlap=True))
+    assert found.hidden_s == 0.0
+    assert found.exchange_s == pytest.approx(found.latency_s + found.transfer_s + found.software_s)
+
+
 def test_slices_follow_speed_so_that_a_slow_node_helps():
     load = workload(
         node_kinds=(KindSpeed("c5", 0.01, 0.001, 4.0), KindSpeed("old", 0.01, 0.004, 4.0))
@@ -152,11 +168,11 @@ def test_one_shot_beats_two_shot_as_far_as_its_latency_outweighs_its_bytes():
         assert min(step_s, key=lambda x: step_s[x]) == faster
 
 
-@given(situations(), st.floats(1.0, 10.0), st.sampled_from(ALGORITHMS))
+@given(situations(), st.floats(1.0, 10.0), st.sampled_from(ALGORITHMS), st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_a_bigger_payload_is_never_faster(case, factor, algorithm):
+def test_a_bigger_payload_is_never_faster(case, factor, algorithm, overlap):
     names = [n.id for n in case.nodes]
-    plan = direct_on(names, algorithm, halves(names), 1.0)
+    plan = direct_on(names, algorithm, halves(names), 1.0, overlap=overlap)
     payload = round(case.workload.payload_bytes * factor)
     bigger = replace(case, workload=replace(case.workload, payload_bytes=payload))
     assert step_time_s(plan, bigger) >= step_time_s(plan, case)
@@ -168,7 +184,8 @@ def test_a_farther_or_narrower_link_is_never_faster(case, farther, narrower, dat
     if len(case.nodes) == 1:
         return
     names = [n.id for n in case.nodes]
-    plan = direct_on(names, data.draw(st.sampled_from(ALGORITHMS)), halves(names), 1.0)
+    algorithm, overlap = data.draw(st.sampled_from(ALGORITHMS)), data.draw(st.booleans())
+    plan = direct_on(names, algorithm, halves(names), 1.0, overlap=overlap)
     at = data.draw(st.integers(0, len(case.network.links) - 1))
     links = list(case.network.links)
     links[at] = replace(

@@ -161,3 +161,18 @@ def test_sets_of_many_nodes_come_near_the_best_of_all():
     assert min(ratios) >= 1 - 1e-9
     assert np.mean(ratios) < 1.05
     assert max(ratios) < 1.35
+
+
+def test_gradients_leave_during_the_backward_pass_where_that_pays():
+    slow = network("ab", 0.010, 1.25e7)
+    busy = situation([node(x) for x in "ab"], slow, load=workload(payload=2_000_000))
+    tiny = situation([node(x) for x in "ab"], slow, load=workload(payload=2_000))
+    assert [placed(case, 2)[0].plan.options.overlap for case in (busy, tiny)] == [True, False]
+
+
+def test_overlap_on_gpus_was_not_measured_and_is_left_out():
+    kinds = (KindSpeed("gpu", 0.010, 0.0005, 4.0, 1.0),)
+    load = workload(payload=2_000_000, node_kinds=kinds)
+    nodes = [node(x, kind="gpu", gpus=1.0) for x in "ab"]
+    case = situation(nodes, network("ab", 0.010, 1.25e7), load=load)
+    assert not placed(case, 2, beside_nccl=True)[0].plan.options.overlap

@@ -16,7 +16,8 @@ from tests.policies.cases import experience, lab, network, node, plan_on, situat
 
 HOSTS = lab()
 # Four whole cores, a script of 35 ms a step on one of them.
-NEAR = situation([node(x, cpus=1.0) for x in "abcd"], network("abcd"), load=workload(cpus=1.0))
+LOAD = workload(cpus=1.0, payload=1_000_000)
+NEAR = situation([node(x, cpus=1.0) for x in "abcd"], network("abcd"), load=LOAD)
 
 
 def predicted_s(case, n, seen=()):
@@ -99,10 +100,10 @@ def test_runs_of_other_scripts_count_less():
 
 def test_a_short_job_does_not_pay_for_four_starts_and_a_long_one_does():
     chosen = {}
-    for steps in (20, 20_000):
+    for steps in (10, 20_000):
         case = replace(NEAR, work=Work(steps, 1, 256))
         chosen[steps] = recommend(case, (), 0).chosen.n_workers
-    assert chosen == {20: 1, 20_000: 4}
+    assert chosen == {10: 1, 20_000: 4}
 
 
 def test_slow_starts_of_many_workers_are_learned_and_counted():
