@@ -7,6 +7,7 @@ it whatever storage does.
 """
 
 import errno
+import math
 import re
 import threading
 import time
@@ -19,9 +20,16 @@ from launcher.errors import StorageError
 from launcher.worker.job import ORDER_NONE, ORDER_STOP, Event
 
 KEEP_CHECKPOINTS = 3
-DRIVER_SILENT_S = 30.0  # a driver asks several times a second; one that is frozen watches nothing
+# A driver asks several times a second; one that is frozen watches neither money nor workers.
+ALONE_S = (2.0, 30.0)  # for how long training goes on without it: at least, at most
+HELD_BYTES = 1 << 30  # larger ones are not held once they are in storage
 PATIENCE_S = 20.0  # for storage to take a checkpoint, before training goes on regardless
 FULL = (errno.ENOSPC, errno.EDQUOT)
+
+ALONE = {
+    "text": "This launcher did not react for a while (suspended?), so training was stopped at a "
+    "checkpoint."
+}
 
 FOLDER = "checkpoints"
 OWNER_FILE = "owner"  # in every run's folder, so its absence shows that the folder is gone
@@ -62,7 +70,7 @@ class Keeper:
 
         self._events: list[Event] = []
         self._order = ORDER_NONE
-        self._driver_seen_s = time.monotonic()
+        self._alone_at_s = math.inf  # when the driver has been silent for too long
         self._arrived = threading.Condition()
         folder = Storage.open(storage).folder(f"runs/{run}")
         ownership = Ownership(folder, run)
@@ -79,28 +87,31 @@ class Keeper:
         In place of a driver that has not been heard of for long, it is to stop at a checkpoint.
         """
         with self._arrived:
-            silent_s = time.monotonic() - self._driver_seen_s
-            if silent_s > DRIVER_SILENT_S and self._order != ORDER_STOP:
+            if time.monotonic() > self._alone_at_s and self._order != ORDER_STOP:
                 self._order = ORDER_STOP
-                self._events.append(replace(Event("warning", time.time()), detail=_away(silent_s)))
+                self._events.append(replace(Event("warning", time.time()), detail=ALONE))
             self._events.extend(events)
             if events:
                 self._arrived.notify_all()
             return self._order
 
-    def drain(self, timeout_s: float) -> list[Event]:
-        """Events since the last call; waits up to `timeout_s` for the first."""
+    def drain(self, timeout_s: float, alone_s: float = math.inf) -> list[Event]:
+        """Events since the last call; waits up to `timeout_s` for the first.
+
+        If there is no other call for `alone_s`, but within `ALONE_S`, training is to stop.
+        """
         with self._arrived:
             if not self._events:
                 self._arrived.wait(timeout_s)
-            self._driver_seen_s = time.monotonic()
+            at_least_s, at_most_s = ALONE_S
+            self._alone_at_s = time.monotonic() + min(max(alone_s, at_least_s), at_most_s)
             events, self._events = self._events, []
             return events
 
     def order(self, code: int) -> None:
         """Leave an order for rank 0."""
         with self._arrived:
-            self._driver_seen_s = time.monotonic()
+            self._alone_at_s = time.monotonic() + ALONE_S[1]
             self._order = code
 
     def _say(self, kind: str, **detail: Any) -> None:
@@ -121,14 +132,16 @@ class Keeper:
         path = f"{FOLDER}/{self._last_ns:020d}{'-' * bool(files)}{files}.npz"
         needs = files_path(files) if files else None
         detail = {"position": position, "path": path, "bytes": len(data), "took_s": took_s}
-        self._backlog.put(Item("checkpoint", path, data, needs, is_held=True, detail=detail))
+        is_held = len(data) <= HELD_BYTES
+        self._backlog.put(Item("checkpoint", path, data, needs, is_held, detail))
         self._wait_for(path)
 
     def keep_files(self, key: str, data: bytes, n_files: int, wait: bool = True) -> None:
         """Take the zipped files that rank 0 has left; `wait` for storage for a while."""
         path = files_path(key)
         detail = {"path": path, "files": n_files, "bytes": len(data)}
-        self._backlog.put(Item("artifacts", path, data, is_held=True, detail=detail))
+        is_held = len(data) <= HELD_BYTES
+        self._backlog.put(Item("artifacts", path, data, None, is_held, detail))
         if wait:
             self._wait_for(path)
 
@@ -147,9 +160,14 @@ class Keeper:
     # ------------------------------------------------------------------ what the driver asks
 
     def newest(self) -> tuple[dict[str, int], bool] | None:
-        """Position of the newest checkpoint in memory, and whether files belong to it."""
+        """Position of the newest checkpoint if it is in memory, and whether files belong to it.
+
+        What is large is forgotten as soon as it is in storage.
+        """
         item = self._backlog.newest("checkpoint")
-        return None if item is None else (item.detail["position"], item.needs is not None)
+        if item is None or (item.needs is not None and self._backlog.item(item.needs) is None):
+            return None
+        return item.detail["position"], item.needs is not None
 
     def newest_checkpoint(self) -> bytes:
         """The newest checkpoint in memory. There must be one."""
@@ -275,14 +293,6 @@ class Shelf:
         except StorageError:
             return False  # tried again next time
         return True
-
-
-def _away(silent_s: float) -> dict[str, str]:
-    """What to tell a driver that comes back."""
-    return {
-        "text": f"This launcher did not react for {silent_s:.0f} s (suspended?), so training was "
-        "stopped at a checkpoint."
-    }
 
 
 def _with_time(detail: dict[str, Any], took_s: float) -> dict[str, Any]:

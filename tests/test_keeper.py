@@ -1,3 +1,4 @@
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from launcher.keeper import FOLDER, KEEP_CHECKPOINTS, Keeper, checkpoint_paths, 
 from launcher.ownership import Ownership, this_driver
 from launcher.storage import Storage
 from launcher.worker.job import ORDER_NONE, ORDER_STOP
-from tests.fakes import an_event
+from tests.fakes import FakeClock, an_event
 
 
 @pytest.fixture
@@ -48,10 +49,24 @@ def test_an_order_is_the_answer_until_another_is_given(keeper: Keeper) -> None:
     assert keeper.tell([]) == ORDER_NONE
 
 
-def test_without_a_sign_of_the_driver_training_is_to_stop(
+@pytest.mark.parametrize(("alone_s", "stops_after_s"), [(math.inf, 30), (9, 9), (0, 2)])
+def test_a_driver_that_does_not_ask_any_more_is_missed_in_time(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, alone_s: float, stops_after_s: float
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(module.time, "monotonic", clock)
+    keeper.drain(0, alone_s)
+    clock.sleep(stops_after_s - 0.1)
+    assert keeper.tell([]) == ORDER_NONE
+    clock.sleep(0.2)
+    assert keeper.tell([]) == ORDER_STOP
+
+
+def test_a_driver_that_comes_back_learns_that_training_was_stopped(
     keeper: Keeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "DRIVER_SILENT_S", -1.0)
+    monkeypatch.setattr(module, "ALONE_S", (-1.0, -1.0))
+    keeper.drain(0)
     assert keeper.tell([]) == ORDER_STOP
     (event,) = keeper.drain(0)
     assert "stopped at a checkpoint" in event.detail["text"]
@@ -139,6 +154,17 @@ def test_the_newest_checkpoint_can_be_had_without_storage(keeper: Keeper) -> Non
     assert keeper.newest() == ({"epoch": 1}, True)
     assert keeper.newest_checkpoint() == b"1"
     assert keeper.newest_files() == b"zip"
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_is_large_is_forgotten_once_it_is_in_storage(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(module, "HELD_BYTES", 3)
+    keeper.keep_files("aa", b"x" * size, 1)
+    keeper.keep_checkpoint({"epoch": 1}, b"x" * (6 - size), "aa")
+    assert keeper.unwritten(10)[0] == ()
+    assert keeper.newest() is None
 
 
 def warnings(keeper: Keeper) -> list[str]:
