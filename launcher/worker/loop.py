@@ -120,10 +120,10 @@ def _train(
         if session is not None:
             session.finish()  # what was trained and written before the error is kept
         raise
-    if session is not None and how == "done":
-        session.finish()
     if parallel is not None:
         PathReports(parallel.exchange, channel).script_ended()
+    if session is not None and how == "done":
+        session.finish()
     channel.emit("end", how=how)
     if parallel is not None:
         parallel.exchange.close()
