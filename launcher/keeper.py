@@ -62,14 +62,18 @@ class Keeper:
         storage: URI or path of the storage.
         run: the run's name.
         term: of the driver; once a later one holds the run, nothing is written any more.
+        clock: monotonic, in seconds.
     """
 
-    def __init__(self, storage: str, run: str, term: int = 1) -> None:
+    def __init__(
+        self, storage: str, run: str, term: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         from launcher.ownership import Ownership
         from launcher.storage import Storage
 
         self._events: list[Event] = []
         self._order = ORDER_NONE
+        self._clock = clock
         self._alone_at_s = math.inf  # when the driver has been silent for too long
         self._arrived = threading.Condition()
         folder = Storage.open(storage).folder(f"runs/{run}")
@@ -87,7 +91,7 @@ class Keeper:
         In place of a driver that has not been heard of for long, it is to stop at a checkpoint.
         """
         with self._arrived:
-            if time.monotonic() > self._alone_at_s and self._order != ORDER_STOP:
+            if self._clock() > self._alone_at_s and self._order != ORDER_STOP:
                 self._order = ORDER_STOP
                 self._events.append(replace(Event("warning", time.time()), detail=ALONE))
             self._events.extend(events)
@@ -104,14 +108,14 @@ class Keeper:
             if not self._events:
                 self._arrived.wait(timeout_s)
             at_least_s, at_most_s = ALONE_S
-            self._alone_at_s = time.monotonic() + min(max(alone_s, at_least_s), at_most_s)
+            self._alone_at_s = self._clock() + min(max(alone_s, at_least_s), at_most_s)
             events, self._events = self._events, []
             return events
 
     def order(self, code: int) -> None:
         """Leave an order for rank 0."""
         with self._arrived:
-            self._alone_at_s = time.monotonic() + ALONE_S[1]
+            self._alone_at_s = self._clock() + ALONE_S[1]
             self._order = code
 
     def _say(self, kind: str, **detail: Any) -> None:

@@ -86,7 +86,9 @@ class Segments:
                 return "done"
             if self._keeper is None:
                 self._decider.confirm(decision)
-                self._keeper = start_keeper(self._stretch.store.storage.uri, self._stretch.run)
+                self._keeper = start_keeper(
+                    self._stretch.store.storage.uri, self._stretch.book.record
+                )
             ended = self._segment(decision)
             self._keep(ended)
             if not self._goes_on(ended):

@@ -31,8 +31,11 @@ class Training(Protocol):
     def is_running(self) -> bool:
         """Whether the workers are still held."""
 
-    def events(self, timeout_s: float) -> list[Event]:
-        """What the workers reported since the last call."""
+    def events(self, timeout_s: float, alone_s: float) -> list[Event]:
+        """What the workers reported since the last call.
+
+        If `alone_s` pass without another call, they are to stop at a checkpoint by themselves.
+        """
 
     def stop(self) -> None:
         """Ask all ranks to stop at one agreed step."""
@@ -146,7 +149,7 @@ class Supervisor:
     def _run(self) -> Ended:
         while True:
             running = self._is_running()
-            for event in self._training.events(POLL_S if running else 0.0):
+            for event in self._training.events(POLL_S if running else 0.0, self._spare_s()):
                 self._standing.take(event)
             if not running:
                 return self._ended(self._how_it_ended())
@@ -190,13 +193,18 @@ class Supervisor:
             self._ask_to_stop(
                 "interrupted", "stopping at a checkpoint (once more to stop at once, without one)"
             )
-        left_s = seconds_left(
-            self._meter, self._allowance.budget_usd, self._allowance.deadline_at_s
-        )
+        left_s = self._left_s()
         limit = self._nearest_limit()
         if left_s < self._reserve_s() and self._stopping in (None, "moved"):
             self._ask_to_stop(limit, f"the {limit} is nearly reached: stopping at a checkpoint")
         return limit if left_s < FORCE_S else None
+
+    def _left_s(self) -> float:
+        return seconds_left(self._meter, self._allowance.budget_usd, self._allowance.deadline_at_s)
+
+    def _spare_s(self) -> float:
+        """How long training may go on before it has to be stopped."""
+        return max(0.0, self._left_s() - self._reserve_s())
 
     def _nearest_limit(self) -> End:
         money_s = seconds_left(self._meter, self._allowance.budget_usd, None)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.plan_paths import paths_of, uses_nccl
+from launcher.record import RunRecord
+from launcher.run_actor import NAMESPACE, end_earlier_keepers, keeper_name
 from launcher.worker.backend import LaunchBackendConfig
 from launcher.worker.job import ORDER_NONE, ORDER_STOP, Event, Job
 from policies.schema import DEFAULT_PATH, Network, Plan
@@ -87,16 +89,47 @@ def tensorflow_trainer() -> type:
     return LaunchTrainer
 
 
-def start_keeper(storage: str, run: str) -> Any:
-    """The keeper actor of a run, on the driver's node."""
+def remove_placement_groups() -> None:
+    """Free what this driver's jobs hold: without its controller nobody else does.
+
+    Ray removes the placement group of an actor only when the actor's whole job has ended. The
+    last four bytes of a placement group's id are its job's.
+    """
+    import ray
+    from ray._raylet import PlacementGroupID
+    from ray.util.placement_group import (
+        PlacementGroup,
+        placement_group_table,
+        remove_placement_group,
+    )
+
+    job_id = ray.get_runtime_context().get_job_id()
+    for group_id, group in placement_group_table().items():
+        if group_id.endswith(job_id) and group["state"] != "REMOVED":
+            remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(group_id)))
+
+
+def start_keeper(storage: str, record: RunRecord) -> Any:
+    """The keeper actor of a run, on the driver's node; ends those of earlier drivers.
+
+    Raises:
+        TakenOverError: a later driver trains the run in this cluster.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from launcher.keeper import Keeper
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(Keeper).options(num_cpus=0, max_concurrency=8, scheduling_strategy=here)
-    return actor.remote(storage, run)
+    end_earlier_keepers(record)
+    actor = ray.remote(Keeper).options(
+        name=keeper_name(record),
+        namespace=NAMESPACE,
+        num_cpus=0,
+        max_concurrency=8,
+        scheduling_strategy=here,
+    )
+    return actor.remote(storage, record.run, record.term)
 
 
 def ips_by_node(plan: Plan, network: Network | None) -> dict[str, tuple[str, ...]]:
@@ -159,11 +192,11 @@ class SegmentRun:
         """Whether Ray Train still holds the workers."""
         return self._thread.is_alive()
 
-    def events(self, timeout_s: float) -> list[Event]:
-        """What the workers reported since the last call."""
+    def events(self, timeout_s: float, alone_s: float) -> list[Event]:
+        """What the workers reported since the last call; after `alone_s` without one they stop."""
         import ray
 
-        events: list[Event] = ray.get(self._keeper.drain.remote(timeout_s))
+        events: list[Event] = ray.get(self._keeper.drain.remote(timeout_s, alone_s))
         return events
 
     def stop(self) -> None:

@@ -198,6 +198,7 @@ class FakeTraining:
     ) -> None:
         self.plan, self.error = a_plan(1), error
         self.stopped_at_s: list[float] = []
+        self.alone_s: list[float] = []
         self.aborted_at_s: list[float] = []
         self._clock, self._script = clock, list(script)
         self._ends_at_s, self._stops_in_s = ends_at_s, stops_in_s
@@ -205,7 +206,8 @@ class FakeTraining:
     def is_running(self) -> bool:
         return self._clock.now_s < self._ends_at_s
 
-    def events(self, timeout_s: float) -> list[Event]:
+    def events(self, timeout_s: float, alone_s: float) -> list[Event]:
+        self.alone_s.append(alone_s)
         self._clock.sleep(timeout_s)
         found = []
         while self._script and self._script[0][0] <= self._clock.now_s:

@@ -1,3 +1,4 @@
+import math
 import os
 import signal
 import threading
@@ -170,6 +171,18 @@ def test_a_script_that_ends_while_it_is_asked_to_move_is_done(stage: Stage) -> N
     move = Move("moving", a_decision())
     ended = stage.run((10.5, DONE), lookout=FakeLookout(stage.clock, 10.0, move))
     assert (ended.end, ended.move) == ("done", None)
+
+
+def test_workers_are_left_alone_no_longer_than_the_limits_allow(stage: Stage) -> None:
+    stage.run((50.0, stage.interrupt), allowance=Allowance(None, 100.0))
+    first, *_, last = stage.training.alone_s
+    assert first - last == approx(51.0, abs=1.0)
+    assert 80 < first < 100  # the reserve for stopping is not spare
+
+
+def test_without_a_limit_workers_may_be_left_alone(stage: Stage) -> None:
+    stage.run((5.0, stage.interrupt), allowance=Allowance(None, None))
+    assert set(stage.training.alone_s) == {math.inf}
 
 
 # ---- interrupts
