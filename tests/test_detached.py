@@ -100,10 +100,13 @@ def test_how_a_driver_can_be_followed_is_one_line() -> None:
     assert Spawned.parse(spawned.line()) == spawned
 
 
-def test_a_driver_that_cannot_start_says_why() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    with pytest.raises(ClusterError, match=r"The detached driver did not start: .*Unpickling.*"):
-        spawn(b"not orders", environment)
+def test_a_driver_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "launcher").mkdir()
+    (tmp_path / "launcher" / "__init__.py").write_text("import not_on_this_head\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    reason = "The detached driver did not start: ModuleNotFoundError: .*not_on_this_head"
+    with pytest.raises(ClusterError, match=reason):
+        spawn(b"orders", environment)
 
 
 def test_a_driver_goes_on_in_a_session_of_its_own(tmp_path: Path) -> None:

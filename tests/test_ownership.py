@@ -224,7 +224,7 @@ def resuming(store: RunStore, driver: Driver, won: list[int]) -> Iterator[None]:
         assert store.load(RUN).owner == str(driver)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 2), max_size=30))
 def test_every_term_has_one_winner_and_a_later_one_silences_the_earlier(
     tmp_path_factory: pytest.TempPathFactory, turns: list[int]
