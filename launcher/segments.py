@@ -252,11 +252,14 @@ class Segments:
         outcome = record.outcome or Outcome(0.0, 0.0)
         if (model := self._files.get("model")) is not None:
             outcome = replace(outcome, model=folder.path(model))
-        if (files := self._files.get("artifacts")) is not None:
+        files = self._files.get("artifacts")
+        if files is not None and settled.text is None:
             outcome = replace(outcome, artifacts=stored.laid_out(folder, files, self._stretch.warn))
         for path, place in settled.places.items():
             if path.startswith("model."):
                 outcome = replace(outcome, model=str(place))
+            if path.endswith(".zip"):
+                outcome = replace(outcome, artifacts=str(place))
         self._stretch.book.write(replace(record, outcome=outcome))
 
 

@@ -7,7 +7,6 @@ replace an object atomically by themselves; elsewhere a file is moved into place
 import functools
 import os
 import queue
-import re
 import shutil
 import socket
 import threading
@@ -21,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from launcher.errors import StorageError
+from launcher.storage_errors import public_uri, storage_errors
 
 T = TypeVar("T")
 
@@ -57,14 +57,14 @@ class Storage:
             return cls(uri=uri, root=unquote(urlsplit(uri).path))
         from pyarrow import fs
 
-        with _errors(f"Storage {_public(uri)} cannot be opened"):
+        with storage_errors(f"Storage {public_uri(uri)} cannot be opened"):
             filesystem, root = fs.FileSystem.from_uri(uri)
         return cls(uri=uri, root=root, filesystem=filesystem)
 
     @property
     def public_uri(self) -> str:
         """The URI without a user name and password, as records and messages may hold it."""
-        return _public(self.uri)
+        return public_uri(self.uri)
 
     @property
     def is_local(self) -> bool:
@@ -89,7 +89,7 @@ class Storage:
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or folder of that name."""
-        with _errors(f"{self.path(name)} cannot be looked up"):
+        with storage_errors(f"{self.path(name)} cannot be looked up"):
             if self.is_local:
                 return Path(self._at(name)).exists()
             found = self.filesystem.get_file_info(self._at(name))
@@ -104,7 +104,7 @@ class Storage:
         """
         if not self.exists(name):
             raise FileNotFoundError(self.path(name))
-        with _errors(f"{self.path(name)} cannot be read"):
+        with storage_errors(f"{self.path(name)} cannot be read"):
             if self.is_local:
                 return Path(self._at(name)).read_bytes()
             with self.filesystem.open_input_stream(self._at(name)) as stream:
@@ -112,7 +112,7 @@ class Storage:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file so that a reader sees the old content or the new, never a part."""
-        with _errors(f"{self.path(name)} cannot be written"):
+        with storage_errors(f"{self.path(name)} cannot be written"):
             if self.is_local:
                 _write_local(Path(self._at(name)), content)
                 return
@@ -128,7 +128,7 @@ class Storage:
         `CLAIM_SETTLES_S` then.
         """
         if self.is_local:
-            with _errors(f"{self.path(name)} cannot be written"):
+            with storage_errors(f"{self.path(name)} cannot be written"):
                 return _create_local(Path(self._at(name)), content)
         if self.exists(name) or not self._claim(name):
             return False
@@ -137,7 +137,7 @@ class Storage:
 
     def delete(self, name: str) -> None:
         """Delete a file or a folder with all it holds; nothing happens if there is none."""
-        with _errors(f"{self.path(name)} cannot be deleted"):
+        with storage_errors(f"{self.path(name)} cannot be deleted"):
             if not self.exists(name):
                 return
             if self.is_local:
@@ -149,7 +149,7 @@ class Storage:
 
     def list(self, name: str = "") -> tuple[str, ...]:
         """Names of the files and folders directly in a folder, sorted; none if it is missing."""
-        with _errors(f"{self.path(name)} cannot be listed"):
+        with storage_errors(f"{self.path(name)} cannot be listed"):
             if self.is_local:
                 folder = Path(self._at(name))
                 return tuple(sorted(p.name for p in folder.iterdir())) if folder.is_dir() else ()
@@ -158,7 +158,7 @@ class Storage:
 
     def files(self, name: str = "") -> tuple[str, ...]:
         """Relative paths of all files in a folder and the folders in it, sorted."""
-        with _errors(f"{self.path(name)} cannot be listed"):
+        with storage_errors(f"{self.path(name)} cannot be listed"):
             if self.is_local:
                 folder = Path(self._at(name))
                 return tuple(
@@ -194,7 +194,7 @@ class Storage:
 
     def write_file(self, source: Path, name: str) -> None:
         """Copy one local file to storage without holding it in memory."""
-        with _errors(f"{self.path(name)} cannot be written"):
+        with storage_errors(f"{self.path(name)} cannot be written"):
             if self.is_local:
                 target = Path(self._at(name))
                 with _replacing(target) as stream, source.open("rb") as origin:
@@ -223,19 +223,19 @@ class Storage:
         mine, folder = uuid.uuid4().hex, f"{name}.claims"
         self.write(f"{folder}/{mine}", b"")
         time.sleep(CLAIM_SETTLES_S)
-        with _errors(f"{self.path(folder)} cannot be listed"):
+        with storage_errors(f"{self.path(folder)} cannot be listed"):
             claims = self.filesystem.get_file_info(self._select(folder, recursive=False))
         first = min(claims, key=lambda claim: (claim.mtime, claim.base_name))
         return bool(first.base_name == mine)
 
     def _is_file(self, name: str) -> bool:
-        with _errors(f"{self.path(name)} cannot be looked up"):
+        with storage_errors(f"{self.path(name)} cannot be looked up"):
             if self.is_local:
                 return Path(self._at(name)).is_file()
             return bool(self.filesystem.get_file_info(self._at(name)).is_file)
 
     def _read_file(self, name: str, target: Path) -> None:
-        with _errors(f"{self.path(name)} cannot be read"):
+        with storage_errors(f"{self.path(name)} cannot be read"):
             target.parent.mkdir(parents=True, exist_ok=True)
             if self.is_local:
                 shutil.copyfile(self._at(name), target)
@@ -307,33 +307,13 @@ def _raise(error: BaseException) -> NoReturn:
     raise error
 
 
-@contextmanager
-def _errors(what: str) -> Iterator[None]:
-    """Turn what a filesystem raises into one line."""
-    try:
-        yield
-    except (OSError, ValueError) as error:  # pyarrow's errors are children of these two
-        reason = _reason(error)
-        remedy = "Check the path and your rights to it."
-        if "ACCESS_DENIED" in reason or "No credentials" in reason:
-            remedy = "Check the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-        raise StorageError(f"{what}: {reason}. {remedy}") from error
-
-
-def _reason(error: Exception) -> str:
-    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    line = " ".join(text.split())
-    line = _public(line)
-    return (line if len(line) <= 300 else f"{line[:299]}…").rstrip(". ")
-
-
 def _check_endpoint(uri: str) -> None:
     """Connect to an object store's own server, as pyarrow would try for 12 s on a closed port."""
     query = parse_qs(urlsplit(uri).query)
     for endpoint in query.get("endpoint_override", []):
         server = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
         secure = "https" in (server.scheme, *query.get("scheme", ["https"]))
-        with _errors(f"{_public(uri)} cannot be reached"):
+        with storage_errors(f"{public_uri(uri)} cannot be reached"):
             address = server.hostname or "", server.port or (443 if secure else 80)
             socket.create_connection(address, CONNECT_TIMEOUT_S).close()
 
@@ -380,8 +360,3 @@ def _delete_local(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def _public(uri: str) -> str:
-    """A URI without the user name and password that it may carry."""
-    return re.sub(r"(?<=://)[^/@\s]*@", "", uri)
