@@ -19,6 +19,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.mounts import mounted, needs_root
+
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -90,6 +92,7 @@ class User:
         self.script = self.work / "train.py"
         self.script.write_text(textwrap.dedent(SCRIPT))
         self.pace = home / "pace"
+        self.said: list[str] = []  # lines on standard error of the latest launch
         self.environment = {
             name: value
             for name, value in os.environ.items()
@@ -110,7 +113,7 @@ class User:
             stderr=subprocess.PIPE,
             text=True,
         )
-        errors: list[str] = []
+        errors = self.said = list[str]()
         reader = threading.Thread(target=_follow, args=(process.stderr, errors))
         reader.start()
         try:
@@ -282,6 +285,30 @@ def test_a_training_process_that_dies_is_replaced_from_the_checkpoint(
     assert [segment["end"] for segment in replaced.record["segments"]] == ["failed", "done"]
     assert "restart" in [event["kind"] for event in replaced.record["events"]]
     assert same(replaced.history, alone.history, rel=1e-6)
+
+
+@needs_root
+def test_a_storage_that_is_full_for_a_while_holds_up_nothing(
+    user: User, alone: Finished, short_dir: Path
+) -> None:
+    with mounted(short_dir / "full", 4 << 20) as mount:
+
+        def trouble(process: Any) -> None:
+            kept = mount.path / "runs" / "trouble" / "checkpoints"
+            wait_until(lambda: any(kept.glob("*.npz")), "the first checkpoint")
+            mount.fill()
+            wait_until(lambda: "No space left" in "".join(user.said), "a word about it")
+            user.pace.write_text("0.1")
+            mount.empty()
+
+        where = ("--workers", "1", "--name", "trouble", "--storage", str(mount.path))
+        ended = user.train(*where, pace=0.6, during=trouble)
+        assert ended.code == 0, ended.err
+        assert same(ended.history, alone.history, rel=1e-6)
+        assert Path(ended.record["outcome"]["model"]).exists()
+        stored = json.loads((ended.folder / "run.json").read_text())
+        assert stored["status"] == "done"
+    assert "works again" in ended.err
 
 
 def training_process(nodes: Any) -> psutil.Process:
