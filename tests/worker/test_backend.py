@@ -1,11 +1,14 @@
 import json
 import os
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.worker.backend import LaunchBackend, LaunchBackendConfig, ranks_in_plan_order
+from launcher.worker.interfaces import Address
+from launcher.worker.nccl import Wires
 
 plans = st.lists(st.sampled_from("abcd"), min_size=1, max_size=8)
 
@@ -106,3 +109,46 @@ def test_the_own_exchange_learns_all_addresses(environment: pytest.MonkeyPatch) 
         ["10.0.0.5:2", ""],
     ]
     assert "TF_CONFIG" not in os.environ
+
+
+def test_workers_learn_nccls_variables_from_what_all_of_them_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from launcher.worker import backend
+
+    class Group:
+        wires = (Wires("a", ("eth0",)), Wires("b", ("eth1",)))
+        given: ClassVar[dict[int, dict[str, str]]] = {}
+
+        def execute(self, task: object, ips: object) -> tuple[Wires, ...]:
+            return self.wires
+
+        def execute_single_async(self, index: int, task: object, given: dict[str, str]) -> None:
+            self.given[index] = given
+
+    monkeypatch.setattr(backend.ray, "get", list)
+    backend._set_up_nccl(Group(), {})
+    assert Group.given == {
+        0: {"NCCL_SOCKET_IFNAME": "=eth0"},
+        1: {"NCCL_SOCKET_IFNAME": "=eth1"},
+    }
+
+
+def test_what_was_set_for_nccl_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from launcher.worker import backend
+
+    monkeypatch.setattr(os, "environ", {})
+    backend._set_nccl({"NCCL_SOCKET_IFNAME": "=eth0", "NCCL_CROSS_NIC": "0"})
+    assert os.environ["NCCL_CROSS_NIC"] == "0"
+    assert os.environ["LAUNCH_NCCL"] == "NCCL_SOCKET_IFNAME==eth0 NCCL_CROSS_NIC=0"
+
+
+def test_a_worker_names_the_interface_of_each_of_its_networks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from launcher.worker import backend
+
+    monkeypatch.setattr(backend, "_here", lambda ips: ("a", ("10.0.0.1", "", "10.9.0.1")))
+    known = (Address("10.0.0.1", "10.0.0.0/24", "eth0"),)
+    monkeypatch.setattr(backend, "addresses", lambda: known)
+    assert backend._wires({}).interfaces == ("eth0", "", "")

@@ -91,6 +91,7 @@ def test_a_rail_that_is_cut_loses_nothing_and_is_used_again_in_time() -> None:
             assert time.monotonic() - mended_s < BACK_S
             pause(0.1)
         assert second["n_reconnects"] >= 1
+        assert second["n_down"] >= 1
         used_bytes = second["sent_bytes"]
         workers[0].tell("pour 1 20")
         workers[1].tell("drink 0 20")
