@@ -17,7 +17,6 @@ from policies.schema import Limits, Objective, Strategy
 
 T = TypeVar("T")
 
-DEFAULT_CHECKPOINT_EVERY_S = 60.0
 DEFAULT_EXPLORE = 0.02
 DEFAULT_MAX_FOLDER_BYTES = 500 * 2**20
 NOT_RECORDED = {"record": False}  # metadata of a field that a run record leaves out
@@ -136,7 +135,7 @@ class Request:
     storage: str = ""
     name: str | None = None
     price_usd_per_h: float | None = None
-    checkpoint_every_s: float = DEFAULT_CHECKPOINT_EVERY_S
+    checkpoint_every_s: float | None = None  # as their measured cost allows
     sync_batchnorm: bool = False
     explore: float = DEFAULT_EXPLORE
     max_folder_bytes: int = DEFAULT_MAX_FOLDER_BYTES
@@ -214,9 +213,7 @@ def parse_options(
         "storage": make_storage(flags.storage, environment),
         "name": option("name", q.parse_run_name, None),
         "price_usd_per_h": option("price", q.parse_price_usd_per_h, None),
-        "checkpoint_every_s": option(
-            "checkpoint_every", q.parse_duration_s, DEFAULT_CHECKPOINT_EVERY_S
-        ),
+        "checkpoint_every_s": option("checkpoint_every", q.parse_duration_s, None),
         "explore": option("explore", q.parse_fraction, DEFAULT_EXPLORE),
         "max_folder_bytes": option("max_folder", q.parse_bytes, DEFAULT_MAX_FOLDER_BYTES),
         "wait_s": option("wait", q.parse_duration_s, 0.0),

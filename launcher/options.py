@@ -82,7 +82,9 @@ Wait = Annotated[
 CheckpointEvery = Annotated[
     str | None,
     Option(
-        metavar="TIME", help="Between epochs' checkpoints. Default: 60s.", rich_help_panel=TRAINING
+        metavar="TIME",
+        help="Between checkpoints in mid-epoch. Default: as their cost allows.",
+        rich_help_panel=TRAINING,
     ),
 ]
 SyncBatchnorm = Annotated[

@@ -21,6 +21,7 @@ from launcher.worker.job import Event
 from launcher.worker.step_times import typical_step_s
 
 MAX_STEP_TIMES = 20_000
+N_LISTED = 10  # checkpoints in the record; fewer are in storage
 
 
 class View(Protocol):
@@ -197,7 +198,8 @@ class Standing:
         kept = CheckpointRecord(
             timestamp(now()), detail["position"], detail["path"], detail["bytes"]
         )
-        self._book.write(replace(record, checkpoints=(*record.checkpoints, kept)))
+        listed = (*record.checkpoints, kept)[-N_LISTED:]
+        self._book.write(replace(record, checkpoints=listed))
 
     def _on_paths(self, detail: dict[str, Any]) -> None:
         record = self._book.record
