@@ -24,10 +24,10 @@ ScriptKind = Literal["fit", "train_loop_per_worker"]
 MAX_MODULES = 500
 TRAIN_LOOP = "train_loop_per_worker"
 TRAINS = frozenset({"fit", "fit_generator"})
-OWN_LOOP = frozenset({"GradientTape", "apply_gradients", "minimize", "train_on_batch"})
+OWN_LOOP = frozenset({"apply_gradients", "minimize", "train_on_batch"})
 DYNAMIC = frozenset({"exec", "eval", "__import__", "importlib.import_module", "runpy.run_path"})
 OTHER_FRAMEWORKS = frozenset({"torch", "jax", "flax", "mxnet", "paddle", "pytorch_lightning"})
-# Packages that never call `fit` of a Keras model for the script.
+# Packages that never train a Keras model for the script.
 WITHOUT_FIT = frozenset(sys.stdlib_module_names) | {
     *("tensorflow", "keras", "tf_keras", "numpy", "pandas", "scipy", "sklearn", "matplotlib"),
     *("PIL", "cv2", "tqdm", "absl", "yaml", "h5py", "pyarrow", "requests", "seaborn", "rich"),
@@ -197,7 +197,7 @@ def _refuse_distribution(modules: Iterable[Module]) -> None:
 
 
 def _refuse_without_training(script: Module, modules: tuple[Module, ...]) -> None:
-    """Refuse a script that certainly never calls `fit`."""
+    """Refuse a script that certainly neither calls `fit` nor applies gradients."""
     words = frozenset[str]().union(*(m.attributes | m.texts for m in modules))
     roots = {name.partition(".")[0] for m in modules for name in m.imports}
     others = sorted(roots & OTHER_FRAMEWORKS)
@@ -206,19 +206,21 @@ def _refuse_without_training(script: Module, modules: tuple[Module, ...]) -> Non
             f"{script.file} trains with {others[0]}, and launch runs Keras scripts on TensorFlow. "
             "Give it a script that calls model.fit of Keras."
         )
-    if words & TRAINS or _foreign(modules):
+    if words & (TRAINS | OWN_LOOP) or _foreign(modules):
         return
-    for module in modules:
-        for call in module.calls:
-            if call.last in OWN_LOOP:
-                raise ScriptError(
-                    f"{module.file}:{call.line} trains in an own loop ({call.last}), which launch "
-                    "cannot distribute. Use model.fit, with a custom train_step if needed, or "
-                    f"define {TRAIN_LOOP}(config)."
-                )
+    calls = [(module, call) for module in modules for call in module.calls]
+    tapes = [(module, call) for module, call in calls if call.last == "GradientTape"]
+    if tapes and "apply" in words:
+        return
+    if tapes:
+        module, call = tapes[0]
+        raise ScriptError(
+            f"{module.file}:{call.line} takes gradients, which no optimizer of Keras applies. "
+            "launch can share out a loop that hands them to optimizer.apply or apply_gradients."
+        )
     raise ScriptError(
         f"{script.file} does not train anything: neither it nor the modules it imports call "
-        f"model.fit, and it defines no {TRAIN_LOOP}(config)."
+        f"model.fit or apply gradients, and it defines no {TRAIN_LOOP}(config)."
     )
 
 

@@ -21,6 +21,11 @@ logger = logging.getLogger(__name__)
 
 UNKNOWN_STEPS = 1000  # assumed where the data does not tell and cannot be counted
 
+ASSUMED_EPOCHS = (
+    "The script's own training loop does not tell how long it will train: times and costs are "
+    "for an assumed %d passes over its data. A variable such as epochs = 20 tells."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:
@@ -43,6 +48,7 @@ class ProfileCache:
             data = json.loads((self.folder / f"{fingerprint}.json").read_text())
             data["batch_rows"], data["step_s"] = tuple(data["batch_rows"]), tuple(data["step_s"])
             data["random_layers"] = tuple(data["random_layers"])
+            data["assumed"] = tuple(data["assumed"])
             return Measurement(**data)
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -97,6 +103,8 @@ def profile(
             cache.save(fingerprints[index], measurement)
     measurements = [measurement for measurement in found if measurement is not None]
     workload = workload_of(measurements, holdings, fingerprints[0], job.frameworks)
+    if "epochs" in measurements[0].assumed:
+        logger.warning(ASSUMED_EPOCHS, measurements[0].epochs)
     return replace(workload, own_loop=job.kind != "fit"), not missing
 
 

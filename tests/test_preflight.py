@@ -138,13 +138,19 @@ def test_a_helper_with_a_syntax_error_leaves_a_doubt(tmp_path: Path) -> None:
     "loop",
     [
         "opt.apply_gradients(zip(g, v))",
-        "with tf.GradientTape() as t: pass",
+        "with tf.GradientTape() as t: pass\nopt.apply(g, v)",
+        "opt.minimize(loss, v)",
         "m.train_on_batch(x, y)",
     ],
 )
-def test_an_own_training_loop_is_refused_with_its_line(tmp_path: Path, loop: str) -> None:
-    with pytest.raises(ScriptError, match=r"train\.py:2 trains in an own loop.*Use model\.fit"):
-        check(tmp_path, f"import tensorflow as tf\n{loop}\n")
+def test_an_own_training_loop_with_an_optimizer_passes(tmp_path: Path, loop: str) -> None:
+    assert check(tmp_path, f"import tensorflow as tf\n{loop}\n").kind == "fit"
+
+
+def test_gradients_that_no_optimizer_applies_are_refused_with_their_line(tmp_path: Path) -> None:
+    source = "import tensorflow as tf\nwith tf.GradientTape() as t: pass\nw.assign_sub(g)\n"
+    with pytest.raises(ScriptError, match=r"train\.py:2 takes gradients.*optimizer\.apply"):
+        check(tmp_path, source)
 
 
 def test_a_custom_train_step_beside_fit_is_no_own_loop(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ a time, and at most one more waits: a newer one takes its place.
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,11 +91,13 @@ class Checkpoints:
         if copies is not None:
             self._send_files(copies, wait=wait)
 
-    def write_model(self, model: Any) -> None:
-        """Keep the trained model."""
-        name, data = saved_model(model)
-        if name:
-            self._channel.call("keep_model", name, data, wait=True)
+    def write_models(self, models: Sequence[Any]) -> None:
+        """Keep the trained models: the first as "model", others by their names."""
+        for place, model in reversed(list(enumerate(models))):
+            stem = "model" if place == 0 else f"model-{_plain(model.name)}"
+            name, data = saved_model(model, stem)
+            if name:
+                self._channel.call("keep_model", name, data, wait=True)
 
     # ------------------------------------------------------------------ the files
 
@@ -168,12 +171,12 @@ class Checkpoints:
         )
 
 
-def saved_model(model: Any) -> tuple[str, bytes]:
+def saved_model(model: Any, stem: str = "model") -> tuple[str, bytes]:
     """The model as a `.keras` file, or its weights where Keras cannot save the model."""
     with tempfile.TemporaryDirectory() as folder:
         for name, save in (
-            ("model.keras", model.save),
-            ("model.weights.h5", model.save_weights),
+            (f"{stem}.keras", model.save),
+            (f"{stem}.weights.h5", model.save_weights),
         ):
             path = Path(folder, name)
             try:
@@ -182,3 +185,8 @@ def saved_model(model: Any) -> tuple[str, bytes]:
                 continue  # a custom class without get_config, say: its weights can be kept
             return name, path.read_bytes()
     return "", b""
+
+
+def _plain(name: str) -> str:
+    """A model's name as part of a file's."""
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in name)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from launcher.worker.data_parallel import DataParallel
 from launcher.worker.method_patch import wrap_method
+from launcher.worker.metric_sums import summed_in_place
 from launcher.worker.predictions import gather_rows
 from launcher.worker.sharing import Shared
 
@@ -34,10 +35,53 @@ def keep_state_if_idle(
     parallel: DataParallel, variables: Sequence[Any], update: Callable[[], Any]
 ) -> Any:
     """Runs an update that has no effect on the variables where this rank has no rows."""
+    return _kept_if(parallel, parallel.state.is_idle, variables, update)
+
+
+def update_metric(
+    parallel: DataParallel, metric: Any, update: Callable[[], Any], *, variables: Any
+) -> Any:
+    """Runs an update of a metric's state, which counts the rows of this rank's step.
+
+    Args:
+        parallel: who shares out.
+        metric: whose state.
+        update: Keras's own.
+        variables: of the metric, read when they are needed.
+    """
+    if parallel.in_keras_step:
+        return keep_state_if_idle(parallel, variables(), update)
+    if not parallel.own.counts(metric):
+        return update()
+    parallel.own.share_metric(metric, variables())
+    return _kept_if(parallel, parallel.state.is_silent, variables(), update)
+
+
+def metric_result(parallel: DataParallel, metric: Any, compute: Callable[[], Any]) -> Any:
+    """The result of a metric; of all ranks' rows where a script's own loop has updated it."""
+    if not parallel.in_keras_step and parallel.own.is_shared(metric):
+        with parallel.own.quietly(), summed_in_place(parallel.exchange, list(metric.variables)):
+            return compute()
+    return parallel.logs.note_result(metric, compute())
+
+
+def call_metric(parallel: DataParallel, metric: Any, call: Callable[[], Any]) -> Any:
+    """A call of a metric; what it returns is of this rank's rows, since it is hardly ever read.
+
+    An exchange for it would cost each step of a script the time of a message.
+    """
+    del metric
+    with parallel.own.quietly():
+        return call()
+
+
+def _kept_if(
+    parallel: DataParallel, is_idle: Callable[[], Any], variables: Sequence[Any], update: Any
+) -> Any:
     variables = list(variables)
     before = [tf.convert_to_tensor(variable) for variable in variables]
     result = update()
-    parallel.state.keep_if_idle(variables, before)
+    parallel.state.keep_if(is_idle(), variables, before)
     return result
 
 
@@ -84,7 +128,7 @@ def install_predict(parallel: DataParallel, model: type, flatten: Any, pack: Any
 
 
 def mark_calls(parallel: DataParallel, model: type) -> None:
-    """Lets the engine know when `fit` or `evaluate` is running."""
+    """Lets the engine know when Keras is running, and of batches that it is given one by one."""
 
     def fit(original: Any, _model: Any, *args: Any, **kwargs: Any) -> Any:
         with parallel.call("fit"):
@@ -94,8 +138,23 @@ def mark_calls(parallel: DataParallel, model: type) -> None:
         with parallel.call("evaluate"):
             return original(*args, **kwargs)
 
+    def whole(original: Any, _model: Any, *args: Any, **kwargs: Any) -> Any:
+        with parallel.call("whole"):
+            return original(*args, **kwargs)
+
+    def train_on_batch(original: Any, instance: Any, *args: Any, **kwargs: Any) -> Any:
+        with parallel.call("whole"):
+            result = original(*args, **kwargs)
+        if parallel.running is None:
+            parallel.own.elsewhere(instance)
+        return result
+
     wrap_method(model, "fit", fit)
     wrap_method(model, "evaluate", evaluate)
+    if not parallel.shares_data:
+        wrap_method(model, "predict", whole)
+    wrap_method(model, "train_on_batch", train_on_batch)
+    wrap_method(model, "test_on_batch", whole)
 
 
 def follow_train_functions(parallel: DataParallel, model_class: type) -> None:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from launcher.errors import ScriptError
 from launcher.worker.balance import Balance
 from launcher.worker.exchange import Exchange
 from launcher.worker.framework import Framework
-from launcher.worker.metric_sums import metric_variables, summed, weighted_logs
-from launcher.worker.replicas import average, broadcast
+from launcher.worker.gradients import Gradients
+from launcher.worker.logs import Logs
+from launcher.worker.metric_sums import metric_variables
+from launcher.worker.replicas import broadcast
 
 if TYPE_CHECKING:
+    from launcher.worker.own_loop import OwnLoops
     from launcher.worker.step import StepState
 
 Role = Literal["train", "test", "predict"]
@@ -34,10 +37,6 @@ OTHER_DATA = (
 GENERATOR = (
     "The {role} data is a Python generator ({name}), whose stream cannot be shared out between "
     "workers. Use tf.data.Dataset.from_generator or a PyDataset (Sequence), or --workers 1."
-)
-OWN_LOOP = (
-    "The script has its own training loop: it applies gradients with {name} outside of Keras's "
-    "train_step, which cannot be trained under allreduce. Use model.fit, or --workers 1."
 )
 
 
@@ -81,9 +80,10 @@ class DataParallel:
         self.sync_batchnorm = sync_batchnorm
         self._frameworks: list[Framework] = []
         self._state: StepState | None = None
+        self._own: OwnLoops | None = None
         self._calls: list[Call] = []
         self._depth = 0
-        self._exchanging = False
+        self.logs, self.gradients = Logs(self), Gradients(self)
         self.reset()
 
     def reset(self) -> None:
@@ -91,8 +91,7 @@ class DataParallel:
         self._replay: Replay | None = None
         self._pending_metrics: list[np.ndarray] | None = None
         self._unbuilt: WeakSet[Any] = WeakSet()
-        self._results: list[tuple[Any, Any]] = []
-        self._log_metrics: WeakKeyDictionary[Any, dict[str, dict[str, Any]]] = WeakKeyDictionary()
+        self.logs.reset()
         self._request = 0
         if self._state is not None:
             self._state.reset()
@@ -103,6 +102,8 @@ class DataParallel:
         Args:
             frameworks: of "keras" and "tf_keras".
         """
+        from launcher.worker import own_loop_hooks
+        from launcher.worker.own_loop import OwnLoops
         from launcher.worker.slices import Slices
         from launcher.worker.step import StepState
 
@@ -110,6 +111,10 @@ class DataParallel:
         if self.shares_data and waits is not None:
             slices = Slices(self.exchange.rank, self._balance, waits)
         self._state = StepState(self.exchange, slices)
+        self._own = OwnLoops(self)
+        self._own.rest()
+        if frameworks:
+            own_loop_hooks.install(self)
         if "keras" in frameworks:
             from launcher.worker import keras_compat
 
@@ -157,7 +162,7 @@ class DataParallel:
         """Gives all ranks rank 0's weights and random layers of their own; collective."""
         if self.exchange.world_size == 1:
             return
-        framework = self._framework_of(model)
+        framework = self.framework_of(model)
         if not broadcast(self.exchange, framework.state_variables(model)):
             self._unbuilt.add(model)
         framework.fold_rank(model, self.exchange.rank)
@@ -182,11 +187,23 @@ class DataParallel:
     # ---- what the compatibility layers call
 
     @property
+    def frameworks(self) -> tuple[Framework, ...]:
+        """The generations of Keras that are corrected."""
+        return tuple(self._frameworks)
+
+    @property
     def state(self) -> "StepState":
         """The running step's numbers."""
         if self._state is None:
             raise ValueError("install() comes first")
         return self._state
+
+    @property
+    def own(self) -> "OwnLoops":
+        """The script's own loops."""
+        if self._own is None:
+            raise ValueError("install() comes first")
+        return self._own
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -209,8 +226,31 @@ class DataParallel:
 
     @property
     def in_step(self) -> bool:
+        """Whether this is inside a step (maybe while it is traced): Keras's, or an own loop's."""
+        return self.in_keras_step or (self.shares_data and self.own.has_element)
+
+    @property
+    def in_keras_step(self) -> bool:
         """Whether Keras is inside a train_step or test_step (maybe while tracing it)."""
         return self._depth > 0 and self.shares_data
+
+    @property
+    def is_tracing_step(self) -> bool:
+        """Whether a train_step or test_step of Keras is running, or is being traced."""
+        return self._depth > 0
+
+    @property
+    def is_in_keras(self) -> bool:
+        """Whether Keras's own loops are running, or a step of theirs."""
+        return bool(self._calls) or self._depth > 0
+
+    @property
+    def has_global_moments(self) -> bool:
+        """Whether batch normalisation takes its moments over all ranks' rows now.
+
+        Always in own loops: they tell no end of an epoch, at which to combine the averages.
+        """
+        return self.in_step and (self.sync_batchnorm or not self.in_keras_step)
 
     @contextlib.contextmanager
     def call(self, kind: Literal["fit", "evaluate", "predict", "whole"]) -> Iterator[None]:
@@ -220,10 +260,17 @@ class DataParallel:
             yield
         finally:
             self._calls.pop()
+            if not self._calls:
+                self.own.rest()
+
+    @property
+    def running(self) -> Call | None:
+        """The innermost call of `fit`, `evaluate` or `predict`."""
+        return self._calls[-1] if self._calls else None
 
     def role(self) -> Role | None:
         """The role of a data stream that is made now; None where it must stay whole."""
-        call = self._calls[-1] if self._calls else None
+        call = self.running
         if call is None or call.kind == "whole":
             return None
         if call.kind == "fit" and not call.has_training_data:
@@ -273,13 +320,16 @@ class DataParallel:
             self.state.digest.assign(next_digest(self.state.digest, element.digest))
 
     def run_step(self, step: Callable[[Any], Any], model: Any, data: Any, role: Role) -> Any:
-        """Runs a train_step or test_step on its part of a batch, or on a whole batch."""
+        """Runs a train_step or test_step on its part of a batch, or on a whole batch.
+
+        One that the script calls itself is a step of its own loop.
+        """
         from launcher.worker.sharing import Shared, Uncut
 
-        if self._depth:
+        if self._depth or not self._calls:
             return step(data)
         self._depth += 1
-        self._results.clear()
+        self.logs.begin_step()
         try:
             if isinstance(data, Uncut):
                 data = self.state.cut(data)
@@ -289,98 +339,26 @@ class DataParallel:
             elif self.shares_data:
                 self.state.begin_whole()
             logs = step(data)
-            self._note_metrics(model, role, logs)
+            self.logs.end_step(model, role, logs)
             return logs
         finally:
             self._depth -= 1
 
-    def note_result(self, metric: Any, result: Any) -> Any:
-        """Remembers which metric a result inside a step came from."""
-        if self.in_step:
-            self._results.append((result, metric))
-        return result
-
-    def exchange_gradients(
-        self,
-        apply: Callable[[list[Any]], Any],
-        gradients: Sequence[Any],
-        variables: Sequence[Any] | None,
-        optimizer: Any,
-    ) -> Any:
-        """Calls `apply` with the gradients of the global batch; nested calls exchange nothing.
-
-        Args:
-            apply: takes the gradients.
-            gradients: of this rank's rows.
-            variables: that the gradients belong to, where known.
-            optimizer: whose gradients, for the message.
-
-        Raises:
-            ScriptError: outside of a train_step, on more than one rank.
-        """
-        gradients = list(gradients)
-        if not self.shares_data or self._exchanging or not gradients:
-            return apply(gradients)
-        if not self.in_step:
-            raise ScriptError(OWN_LOOP.format(name=type(optimizer).__name__))
-        from launcher.worker.step import shaped
-
-        self._exchanging = True
-        try:
-            return apply(self.state.mean_gradients(shaped(gradients, variables)))
-        finally:
-            self._exchanging = False
-
     def after_execution(self, model: Any) -> None:
         """After each call of a train function: what had to wait until all was built."""
         if self.shares_data and model in self._unbuilt:
-            broadcast(self.exchange, self._framework_of(model).state_variables(model))
+            broadcast(self.exchange, self.framework_of(model).state_variables(model))
             self._unbuilt.discard(model)
         if self._pending_metrics is not None:
             self._add_pending_metrics(metric_variables(model.metrics))
 
-    def epoch_logs(self, model: Any, logs: Any, compute: Callable[[Any], Any]) -> Any:
-        """The logs of an epoch or an evaluation from all ranks' metric states; collective.
-
-        Args:
-            model: whose logs.
-            logs: what the last step returned.
-            compute: Keras's own way from `logs` to the result.
-        """
-        call = self._calls[-1] if self._calls else None
-        if not self.shares_data or call is None or call.kind == "whole":
-            return compute(logs)
-        role = "train" if call.kind == "fit" else "test"
-        if role == "train" and not self.sync_batchnorm:
-            share = self.shares[self.exchange.rank] / sum(self.shares)
-            average(self.exchange, self._framework_of(model).moving_statistics(model), share)
-        noted = self._log_metrics.get(model, {}).get(role, {})
-        with summed(self.exchange, [*model.metrics, *noted.values()]):
-            result = compute(logs)
-            if result is not logs or not isinstance(logs, dict):
-                return result
-            known = {k: _value(m.result()) for k, m in noted.items() if k in logs}
-        others = {k: v for k, v in logs.items() if k not in known}
-        weight = float(self.state.weight.numpy())
-        return known | weighted_logs(self.exchange, others, weight)
-
     # ---- details
 
-    def _framework_of(self, model: Any) -> Framework:
+    def framework_of(self, model: Any) -> Framework:
+        """The generation of Keras that a model is of."""
         return next(framework for framework in self._frameworks if framework.is_model(model))
 
     def _add_pending_metrics(self, variables: Sequence[Any]) -> None:
         pending, self._pending_metrics = self._pending_metrics, None
         for variable, value in zip(variables, pending or [], strict=bool(pending)):
             variable.assign(variable.numpy() + value)
-
-    def _note_metrics(self, model: Any, role: Role, logs: Any) -> None:
-        if not isinstance(logs, dict) or not self.shares_data:
-            return
-        by_id = {id(result): metric for result, metric in self._results}
-        noted = {key: by_id[id(value)] for key, value in logs.items() if id(value) in by_id}
-        self._log_metrics.setdefault(model, {})[role] = noted
-
-
-def _value(result: Any) -> Any:
-    return np.asarray(result)[()] if not isinstance(result, dict) else result

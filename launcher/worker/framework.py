@@ -6,8 +6,15 @@ from typing import Any, Protocol
 class Framework(Protocol):
     """What a generation of Keras tells about a model."""
 
+    model_class: type
+    """Of all its models."""
+
     def is_model(self, model: Any) -> bool:
         """Whether the model is of this framework."""
+        ...
+
+    def parts(self, model: Any) -> list[Any]:
+        """The layers and models that a model is made of."""
         ...
 
     def state_variables(self, model: Any) -> list[Any]:

@@ -17,12 +17,15 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from launcher.worker.batch_moments import global_moments
 from launcher.worker.common_compat import (
+    call_metric,
     count_scalars_as_shares,
     follow_train_functions,
     install_predict,
     keep_state_if_idle,
     mark_calls,
+    metric_result,
     switch_off_jit,
+    update_metric,
 )
 from launcher.worker.data_parallel import DataParallel
 from launcher.worker.framework import Framework
@@ -35,12 +38,18 @@ Trainer = tf_trainer.TensorFlowTrainer
 class KerasFramework:
     """What Keras 3 tells about a model."""
 
+    model_class: type = keras.Model
+
     def __init__(self) -> None:
         self._folded: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def is_model(self, model: Any) -> bool:
         """Whether it is a Keras 3 model."""
         return isinstance(model, keras.Model)
+
+    def parts(self, model: Any) -> list[Any]:
+        """The layers and models that a model is made of."""
+        return [*model._flatten_layers(include_self=False), getattr(model, "_functional", None)]
 
     def state_variables(self, model: Any) -> list[Any]:
         """Weights and optimizer state; nothing where a layer is not built."""
@@ -73,12 +82,12 @@ def install(parallel: DataParallel) -> Framework:
     """Patches Keras 3 for the process."""
     _install_data(parallel)
     _install_steps(parallel)
+    _install_optimizers(parallel)
+    _install_losses(parallel)
+    _install_metrics(parallel)
+    _install_batch_normalization(parallel)
     if parallel.shares_data:
-        _install_optimizers(parallel)
-        _install_losses(parallel)
-        _install_metrics(parallel)
         install_predict(parallel, Trainer, tree.flatten, tree.pack_sequence_as)
-        _install_batch_normalization(parallel)
         switch_off_jit(Trainer, "_resolve_auto_jit_compile")
     return KerasFramework()
 
@@ -148,7 +157,7 @@ def _install_steps(parallel: DataParallel) -> None:
         return parallel.run_step(original, model, data, "test")
 
     def result_or_logs(original: Any, model: Any, logs: Any) -> Any:
-        return parallel.epoch_logs(model, logs, original)
+        return parallel.logs.of_epoch(model, logs, original)
 
     wrap_method(Trainer, "train_step", train_step)
     wrap_method(Trainer, "test_step", test_step)
@@ -161,7 +170,7 @@ def _install_optimizers(parallel: DataParallel) -> None:
     """The outermost `apply` exchanges gradients first."""
 
     def apply(original: Any, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        return parallel.exchange_gradients(
+        return parallel.gradients.exchange(
             lambda means: original(means, trainable_variables),
             grads,
             trainable_variables or (optimizer._trainable_variables if optimizer.built else None),
@@ -171,15 +180,15 @@ def _install_optimizers(parallel: DataParallel) -> None:
     def apply_gradients(original: Any, optimizer: Any, grads_and_vars: Any) -> Any:
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
-        return parallel.exchange_gradients(
+        return parallel.gradients.exchange(
             lambda means: original(list(zip(means, variables, strict=True))),
             [gradient for gradient, _ in pairs],
             variables,
             optimizer,
         )
 
-    wrap_method(BaseOptimizer, "apply", apply)
-    wrap_method(BaseOptimizer, "apply_gradients", apply_gradients)
+    wrap_method(BaseOptimizer, "apply", apply, autograph=True)
+    wrap_method(BaseOptimizer, "apply_gradients", apply_gradients, autograph=True)
 
 
 def _install_losses(parallel: DataParallel) -> None:
@@ -215,23 +224,30 @@ def _install_metrics(parallel: DataParallel) -> None:
     """Metric states sum up over ranks to those of one machine."""
 
     def update_state(original: Any, metric: Any, *args: Any, **kwargs: Any) -> Any:
-        if not parallel.in_step:
-            return original(*args, **kwargs)
-        return keep_state_if_idle(parallel, metric.variables, lambda: original(*args, **kwargs))
+        return update_metric(
+            parallel,
+            metric,
+            lambda: original(*args, **kwargs),
+            variables=lambda: metric.variables,
+        )
 
     def result(original: Any, metric: Any) -> Any:
-        return parallel.note_result(metric, original())
+        return metric_result(parallel, metric, original)
+
+    def call(original: Any, metric: Any, *args: Any, **kwargs: Any) -> Any:
+        return call_metric(parallel, metric, lambda: original(*args, **kwargs))
 
     count_scalars_as_shares(parallel, keras.metrics.Mean)
-    wrap_method(keras.metrics.Metric, "update_state", update_state)
-    wrap_method(keras.metrics.Metric, "result", result)
+    wrap_method(keras.metrics.Metric, "update_state", update_state, autograph=True)
+    wrap_method(keras.metrics.Metric, "result", result, autograph=True)
+    wrap_method(keras.metrics.Metric, "__call__", call, autograph=True, subclasses=False)
 
 
 def _install_batch_normalization(parallel: DataParallel) -> None:
     """Moments over the global batch, or undisturbed local ones."""
 
     def moments(original: Any, layer: Any, inputs: Any, mask: Any) -> Any:
-        if not (parallel.in_step and parallel.sync_batchnorm):
+        if not parallel.has_global_moments:
             return original(inputs, mask)
         wide_mask = None if mask is None else tf.expand_dims(mask, -1)
         mean, variance, _ = global_moments(
@@ -240,7 +256,7 @@ def _install_batch_normalization(parallel: DataParallel) -> None:
         return mean, variance
 
     def call(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not parallel.in_step or parallel.sync_batchnorm:
+        if not parallel.in_step or parallel.has_global_moments:
             return original(*args, **kwargs)
         statistics = [layer.moving_mean, layer.moving_variance]
         return keep_state_if_idle(parallel, statistics, lambda: original(*args, **kwargs))

@@ -176,6 +176,7 @@ def _watch(
     if parallel is None:
         return None
     from launcher.worker.fits import watch
+    from launcher.worker.own_loop_session import OwnLoopSession
     from launcher.worker.session import Session
 
     session = Session(
@@ -190,6 +191,7 @@ def _watch(
     for name in job.frameworks:
         watch(__import__(name), Observed(session, activity))
         observe_evaluation(__import__(name), activity)
+    parallel.own.watcher = OwnLoopSession(parallel, channel, session.keep_files, session.finish)
     return session
 
 

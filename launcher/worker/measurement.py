@@ -16,6 +16,7 @@ class Measurement:
         import_s: time TensorFlow took to import; setup_s: script start to first step's end.
         ready_s: from the call in the worker to the script's first line; took_s: to its return.
         n_batch_norms: layers that normalise over the batch.
+        assumed: what a script's own loop does not tell, and is assumed ("epochs").
         spawn_s: from asking for the process to the call in it, as the driver saw it.
     """
 
@@ -38,6 +39,7 @@ class Measurement:
     took_s: float = 0.0
     spawn_s: float = 0.0
     n_batch_norms: int = 0
+    assumed: tuple[str, ...] = ()
 
     @property
     def startup_s(self) -> float:

@@ -30,6 +30,23 @@ def summed(exchange: Exchange, metrics: Sequence[Any]) -> Iterator[None]:
             variable.assign(value)
 
 
+@contextlib.contextmanager
+def summed_in_place(exchange: Exchange, variables: Sequence[Any]) -> Iterator[None]:
+    """Holds all ranks' states in a metric's variables for a while, inside or outside of a graph."""
+    import tensorflow as tf
+
+    own = [tf.convert_to_tensor(variable) for variable in variables]
+    totals = exchange.sum_tensors(own, "metric state") if own else []
+    for variable, total in zip(variables, totals, strict=True):
+        world = _divisor(variable, exchange)
+        variable.assign(total / world if world > 1 else total)
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, own, strict=True):
+            variable.assign(value)
+
+
 def _divisor(variable: Any, exchange: Exchange) -> int:
     """A state is summed over ranks unless its metric declares it to be a mean."""
     declared = str(getattr(variable, "aggregation", "sum")).lower()

@@ -4,21 +4,26 @@ import inspect
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from launcher.errors import LauncherError, ScriptError
 from launcher.worker import script
+from launcher.worker.echo import Echo
 from launcher.worker.fits import FitCall, steps_per_execution, watch
 from launcher.worker.job import Job
 from launcher.worker.measurement import Measurement, Refusal
+from launcher.worker.model_facts import item_bytes, n_batch_norms, random_layers
 from launcher.worker.output import captured_output
 from launcher.worker.script import Stopped, UserScriptError
 from launcher.worker.step_times import typical_step_s
+
+if TYPE_CHECKING:
+    from launcher.worker.own_loop_profile import OwnLoopProfile
 
 WARM_UP_STEPS = 2
 MIN_STEPS, MAX_STEPS = 5, 60
@@ -38,25 +43,6 @@ class _ProfileDone(Stopped):
 
 class _Enough(Stopped):
     """Ends the measured `fit`."""
-
-
-class Echo:
-    """An exchange that stands for `world_size` workers and returns what it is given.
-
-    With it the engine computes exactly what one rank of `world_size` would, without a network.
-    """
-
-    rank = 0
-    world_size = 1
-    waits = None
-
-    def sum_tensors(self, tensors: Sequence[Any], purpose: str) -> list[Any]:  # noqa: ARG002
-        """The tensors as they are."""
-        return list(tensors)
-
-    def sum_arrays(self, arrays: Sequence[Any], purpose: str) -> list[Any]:  # noqa: ARG002
-        """The arrays as they are."""
-        return list(arrays)
 
 
 def profile(job: Job) -> Measurement | Refusal:
@@ -93,6 +79,7 @@ def _profile(job: Job, folder: Path, called_s: float) -> Measurement:
     profiler = Profiler(parallel, echo, import_s)
     for name in job.frameworks:
         watch(__import__(name), profiler)
+    profiler.watch_own_loops()
     script.seed_everything(job.seed, job.frameworks if parallel is not None else ())
     profiler.started_s = time.perf_counter()
     try:
@@ -100,9 +87,13 @@ def _profile(job: Job, folder: Path, called_s: float) -> Measurement:
             script.run_script(job, folder)
     except _ProfileDone as done:
         return replace(done.measurement, ready_s=profiler.started_s - called_s)
+    if profiler.own_loop is not None and parallel.own.n_applied:
+        measurement = profiler.own_measurement()
+        return replace(measurement, ready_s=profiler.started_s - called_s)
     raise ScriptError(
-        f"{job.argv0} ended without calling model.fit, so there is nothing to train. "
-        "launch needs a script that calls model.fit, or defines train_loop_per_worker(config)."
+        f"{job.argv0} ended without training anything. launch needs a script that calls "
+        "model.fit, applies gradients with a Keras optimizer, or defines "
+        "train_loop_per_worker(config)."
     )
 
 
@@ -113,7 +104,25 @@ class Profiler:
         self._parallel, self._echo, self._import_s = parallel, echo, import_s
         self._rows = _watch_rows(parallel) if parallel is not None else None
         self.started_s = 0.0
+        self.own_loop: OwnLoopProfile | None = None
         self._timing = _Timing()
+
+    def watch_own_loops(self) -> None:
+        """Measure a training loop of the script's own, if one comes before the first `fit`."""
+        if self._parallel is None:
+            return
+        from launcher.worker.own_loop_profile import OwnLoopProfile
+
+        self.own_loop = OwnLoopProfile(self._parallel, self._echo, self._end_own_loop)
+        self._parallel.own.watcher = self.own_loop
+
+    def own_measurement(self) -> Measurement:
+        """What is known of the script's own loop."""
+        assert self.own_loop is not None
+        return self.own_loop.measurement(self._import_s, self.started_s)
+
+    def _end_own_loop(self) -> None:
+        raise _ProfileDone(self.own_measurement())
 
     def run_fit(self, call: FitCall, train: Callable[[], Any]) -> Any:
         """Measure; ends the script."""
@@ -128,6 +137,7 @@ class Profiler:
 
     def _measure(self, call: FitCall, train: Callable[[], Any]) -> Measurement:
         arguments = call.arguments
+        self._compute_alone()
         epochs = int(arguments.get("epochs", 1)) - int(arguments.get("initial_epoch") or 0)
         early = any("EarlyStopping" in type(callback).__name__ for callback in call.callbacks)
         arguments |= {"epochs": NEVER, "initial_epoch": 0, "verbose": 0, "validation_freq": NEVER}
@@ -153,15 +163,22 @@ class Profiler:
             validation_steps=_validation_steps(arguments, full.rows),
             early_stopping=early,
             n_params=int(sum(np.prod(v.shape) for v in call.model.weights)),
-            payload_bytes=int(sum(np.prod(v.shape) * _item_bytes(v) for v in variables)),
+            payload_bytes=int(sum(np.prod(v.shape) * item_bytes(v) for v in variables)),
             n_tensors=len(variables),
-            random_layers=_random_layers(call.model),
-            n_batch_norms=sum(map(_is_batch_norm, call.model._flatten_layers())),
+            random_layers=random_layers(call.model),
+            n_batch_norms=n_batch_norms(call.model),
             max_workers=limit[0],
             max_workers_reason=limit[1],
             import_s=self._import_s,
             setup_s=full.first_step_at_s - self.started_s,
         )
+
+    def _compute_alone(self) -> None:
+        """As a single worker, after what the script may have read itself."""
+        self._echo.world_size = 1
+        if self._parallel is not None:
+            self._parallel.shares = (1.0,)
+            self._parallel.own.rest()
 
     def _timed(self, call: FitCall, train: Callable[[], Any]) -> "_Timing":
         """A few steps of the `fit`, without the script's callbacks."""
@@ -289,25 +306,3 @@ def _n_rows(x: Any) -> int:
     first = next(iter(tf.nest.flatten(x)), None)
     shape = getattr(first, "shape", None)
     return int(shape[0]) if shape is not None and len(shape) else 0
-
-
-def _item_bytes(variable: Any) -> int:
-    return int(np.dtype(getattr(variable.dtype, "as_numpy_dtype", variable.dtype)).itemsize)
-
-
-def _is_batch_norm(layer: Any) -> bool:
-    return "BatchNormalization" in type(layer).__name__ and bool(layer.trainable)
-
-
-def _random_layers(model: Any) -> tuple[str, ...]:
-    """What makes a distributed run only statistically the same as one machine's."""
-    found = set()
-    for layer in model._flatten_layers():
-        name = type(layer).__name__
-        if "Dropout" in name or "Noise" in name or getattr(layer, "dropout", None):
-            found.add("dropout")
-        if name.startswith("Random") or "Augment" in name:
-            found.add("augmentation")
-        if getattr(layer, "compute_dtype", "float32") in ("float16", "bfloat16"):
-            found.add("mixed precision")
-    return tuple(sorted(found))

@@ -73,11 +73,18 @@ class Session:
         self._parallel.request(code)
 
     def finish(self) -> None:
-        """After the script's last line: keep its files and its model."""
-        if self._rank == 0:
-            self._checkpoints.write_artifacts(wait=True)
-            if self.model is not None:
-                self._checkpoints.write_model(self.model)
+        """After the script's last line: keep its files and its models."""
+        if self._rank != 0:
+            return
+        self._checkpoints.write_artifacts(wait=True)
+        models = [] if self.model is None else [self.model]
+        models += [m for m in self._parallel.own.models.trained() if m is not self.model]
+        self._checkpoints.write_models(models)
+
+    def keep_files(self, wait: bool) -> None:
+        """In a loop of the script's own: keep its files, with the position before the loop."""
+        if wait or self._checkpoints.pace.is_due_between():
+            self._save(finished=True, wait=wait)
 
     # ------------------------------------------------------------------ fits.Watcher
 

@@ -79,7 +79,7 @@ def share_dataset(
     is_tuple = type(dataset.element_spec) is tuple
 
     def share(*element: Any) -> Shared | Uncut:
-        batch = _uncut(element if is_tuple else element[0], hashed)
+        batch = uncut(element if is_tuple else element[0], hashed)
         return batch if cuts is None else _share(batch, rank, cuts)
 
     ahead = ahead and dataset.cardinality() != tf.data.INFINITE_CARDINALITY
@@ -93,7 +93,8 @@ def _number(n_before: Any, element: Shared) -> tuple[Any, Shared]:
     return n_before + element.n_rows, element._replace(first=n_before + element.first)
 
 
-def _uncut(data: Any, hashed: bool) -> Uncut:
+def uncut(data: Any, hashed: bool = True) -> Uncut:
+    """A batch with its number of rows and its hash (0 if not `hashed`)."""
     leaves = tf.nest.flatten(data)
     n_rows = _n_batch_rows([n for n in map(_n_rows, leaves) if n is not None])
     return Uncut(data, n_rows, batch_digest(leaves) if hashed else tf.constant(0, tf.int64))

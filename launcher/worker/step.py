@@ -30,6 +30,7 @@ class StepState:
         self._exchange, self._slices = exchange, slices
         self.weight = tf.Variable(1.0, trainable=False, name="launch_weight")
         self.n_copies = tf.Variable(1.0, trainable=False, name="launch_copies")
+        self.muted = tf.Variable(0.0, trainable=False, name="launch_muted")
         self.request = tf.Variable(0.0, trainable=False, name="launch_request")
         self.agreed = tf.Variable(0.0, trainable=False, name="launch_agreed")
         with tf.device("/CPU:0"):
@@ -63,11 +64,23 @@ class StepState:
         if self._slices is not None:
             self._slices.measure_nothing()
 
+    def count_as(self, weight: Any, n_copies: Any, muted: Any) -> None:
+        """Sets the numbers for a step of a script's own loop."""
+        self.weight.assign(weight)
+        self.n_copies.assign(n_copies)
+        self.muted.assign(muted)
+
+    def is_silent(self) -> Any:
+        """Whether metrics of a script's own loop do not count on this rank, a bool scalar."""
+        return tf.logical_or(self.is_idle(), self.muted > 0.0)
+
     def is_idle(self) -> Any:
         """Whether this rank has no rows in this step, a bool scalar."""
         return tf.equal(self.weight, 0.0)
 
-    def mean_gradients(self, gradients: Sequence[Any]) -> list[Any]:
+    def mean_gradients(
+        self, gradients: Sequence[Any], values: Sequence[Any] = ()
+    ) -> tuple[list[Any], list[Any]]:
         """Σ_r w_r · g_r for every gradient that is not None; carries the ranks' requests along.
 
         Slices of an embedding's gradient are gathered, not added up, since optimizers treat
@@ -76,20 +89,29 @@ class StepState:
 
         Args:
             gradients: dense ones of static shape, `IndexedSlices`, or None.
+            values: float32 scalars to travel with them.
+
+        Returns:
+            The means of the gradients, and of the values.
         """
         means = list(gradients)
         if not hasattr(self._exchange, "gather_rows"):
             means = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
         gradients = tuple(means)
         dense = [i for i, g in enumerate(gradients) if isinstance(g, tf.Tensor)]
-        weighted = [self._weighted(gradients[i]) for i in dense]
+        weighted = [self._weighted(each) for each in [*(gradients[i] for i in dense), *values]]
         sums = self._sum_with_messages(weighted)
-        for place, total in zip(dense, sums, strict=True):
+        for place, total in zip(dense, sums, strict=False):
             means[place] = total
         for place, gradient in enumerate(gradients):
             if isinstance(gradient, tf.IndexedSlices):
                 means[place] = self._gathered(gradient)
-        return means
+        return means, sums[len(dense) :]
+
+    def means(self, values: Sequence[Any], purpose: str) -> list[Any]:
+        """Σ_r w_r · v_r of some floats."""
+        weighted = [self._weighted(value) for value in values]
+        return list(self._exchange.sum_tensors(weighted, purpose))
 
     def _sum_with_messages(self, gradients: list[Any]) -> list[Any]:
         """Sums gradients over ranks, and in the same message what ranks tell each other."""
@@ -106,7 +128,12 @@ class StepState:
         return tf.math.multiply_no_nan(values, tf.cast(self.weight, values.dtype))
 
     def _gathered(self, slices: Any) -> Any:
-        own = [self._weighted(slices.values), slices.indices]
+        """All ranks' rows; of a batch that every rank has in full, rank 0's alone."""
+        is_copy = tf.logical_and(self.n_copies > 1.0, self._exchange.rank > 0)
+        n_rows = tf.shape(slices.indices)[0]
+        n_sent = tf.where(is_copy, 0, n_rows)
+        share = tf.cast(self.batch_share(), slices.values.dtype)
+        own = [tf.math.multiply_no_nan(slices.values, share)[:n_sent], slices.indices[:n_sent]]
         values, indices = self._exchange.gather_rows(own, GRADIENT_SLICES)
         return tf.IndexedSlices(values, indices, slices.dense_shape)
 
@@ -154,10 +181,11 @@ class StepState:
         sums: list[Any] = total(*tensors)
         return sums
 
-    def keep_if_idle(self, variables: Sequence[Any], before: Sequence[Any]) -> None:
-        """Takes back what a step without own rows did to variables.
+    def keep_if(self, is_idle: Any, variables: Sequence[Any], before: Sequence[Any]) -> None:
+        """Takes back what a step that does not count did to variables.
 
         Args:
+            is_idle: whether it does not count, a bool scalar.
             variables: to restore.
             before: their values before the step.
         """
@@ -168,7 +196,7 @@ class StepState:
             return tf.constant(0)
 
         if variables:
-            tf.cond(self.is_idle(), restore, lambda: tf.constant(0))
+            tf.cond(is_idle, restore, lambda: tf.constant(0))
 
 
 def shaped(gradients: Sequence[Any], variables: Sequence[Any] | None) -> list[Any]:

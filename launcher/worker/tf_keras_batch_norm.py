@@ -19,7 +19,7 @@ def install(parallel: DataParallel) -> None:
     def moments(
         original: Any, layer: Any, inputs: Any, axes: Any, keep_dims: Any, mask: Any = None
     ) -> Any:
-        if not (parallel.in_step and parallel.sync_batchnorm) or layer.virtual_batch_size:
+        if not parallel.has_global_moments or layer.virtual_batch_size:
             return original(inputs, axes, keep_dims, mask=mask)
         wide_mask = None if mask is None else tf.expand_dims(mask, -1)
         purpose = f"moments of {layer.name}"
@@ -32,7 +32,7 @@ def install(parallel: DataParallel) -> None:
     def call(original: Any, layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         if not parallel.in_step:
             return original(inputs, training=training, mask=mask)
-        if not parallel.sync_batchnorm:
+        if not parallel.has_global_moments:
             statistics = [layer.moving_mean, layer.moving_variance]
             return keep_state_if_idle(
                 parallel, statistics, lambda: original(inputs, training=training, mask=mask)

@@ -13,12 +13,14 @@ from tf_keras.src.utils import losses_utils, metrics_utils
 
 from launcher.worker import tf_keras_batch_norm
 from launcher.worker.common_compat import (
+    call_metric,
     count_scalars_as_shares,
     follow_train_functions,
     install_predict,
-    keep_state_if_idle,
     mark_calls,
+    metric_result,
     switch_off_jit,
+    update_metric,
 )
 from launcher.worker.data_parallel import DataParallel, Replay
 from launcher.worker.framework import Framework
@@ -32,12 +34,18 @@ Reduction = losses_utils.ReductionV2
 class TfKerasFramework:
     """What legacy Keras tells about a model."""
 
+    model_class: type = Model
+
     def __init__(self) -> None:
         self._folded: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def is_model(self, model: Any) -> bool:
         """Whether it is a legacy model."""
         return isinstance(model, Model)
+
+    def parts(self, model: Any) -> list[Any]:
+        """The layers and models that a model is made of."""
+        return list(model._flatten_layers(include_self=False))
 
     def state_variables(self, model: Any) -> list[Any]:
         """Weights and optimizer state; nothing where the model is not built."""
@@ -78,12 +86,12 @@ def install(parallel: DataParallel) -> Framework:
     """Patches legacy Keras for the process."""
     _install_data(parallel)
     _install_steps(parallel)
+    _install_optimizers(parallel)
+    _install_losses(parallel)
+    _install_metrics(parallel)
+    tf_keras_batch_norm.install(parallel)
     if parallel.shares_data:
-        _install_optimizers(parallel)
-        _install_losses(parallel)
-        _install_metrics(parallel)
         install_predict(parallel, Model, tf.nest.flatten, tf.nest.pack_sequence_as)
-        tf_keras_batch_norm.install(parallel)
         switch_off_jit(Model, None)
     return TfKerasFramework()
 
@@ -157,7 +165,7 @@ def _install_steps(parallel: DataParallel) -> None:
         return parallel.run_step(original, model, data, "test")
 
     def result_or_logs(original: Any, model: Any, logs: Any) -> Any:
-        return parallel.epoch_logs(model, logs, original)
+        return parallel.logs.of_epoch(model, logs, original)
 
     wrap_method(Model, "train_step", train_step, autograph=True)
     wrap_method(Model, "test_step", test_step, autograph=True)
@@ -174,7 +182,7 @@ def _install_optimizers(parallel: DataParallel) -> None:
     ) -> Any:
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
-        return parallel.exchange_gradients(
+        return parallel.gradients.exchange(
             lambda means: original(list(zip(means, variables, strict=True)), *args, **kwargs),
             [gradient for gradient, _ in pairs],
             variables,
@@ -215,19 +223,26 @@ def _install_metrics(parallel: DataParallel) -> None:
     result_wrapper = metrics_utils.result_wrapper
 
     def update_state(original: Any, metric: Any, *args: Any, **kwargs: Any) -> Any:
-        if not parallel.in_step:
-            return original(*args, **kwargs)
-        return keep_state_if_idle(parallel, metric.variables, lambda: original(*args, **kwargs))
+        return update_metric(
+            parallel,
+            metric,
+            lambda: original(*args, **kwargs),
+            variables=lambda: metric.variables,
+        )
 
     def noting_result_wrapper(result_fn: Any) -> Any:
         wrapped = result_wrapper(result_fn)
 
         def result(metric: Any, *args: Any) -> Any:
-            return parallel.note_result(metric, wrapped(metric, *args))
+            return metric_result(parallel, metric, lambda: wrapped(metric, *args))
 
         return tf.__internal__.decorator.make_decorator(wrapped, result)
+
+    def call(original: Any, metric: Any, *args: Any, **kwargs: Any) -> Any:
+        return call_metric(parallel, metric, lambda: original(*args, **kwargs))
 
     metrics_utils.result_wrapper = noting_result_wrapper
     reduce_metric = tf_keras.metrics.Mean.__mro__[1]
     count_scalars_as_shares(parallel, reduce_metric)
     wrap_method(tf_keras.metrics.Metric, "update_state", update_state, autograph=True)
+    wrap_method(tf_keras.metrics.Metric, "__call__", call, autograph=True, subclasses=False)

@@ -123,3 +123,11 @@ def tagger(keras):
             keras.layers.Dense(1, "sigmoid"),
         ]
     )
+
+
+def weights_of(*models):
+    return [np.asarray(w).ravel() for model in models for w in model.get_weights()]
+
+
+def cross_entropy(keras):
+    return keras.losses.SparseCategoricalCrossentropy()

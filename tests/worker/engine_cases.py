@@ -126,17 +126,54 @@ def python_generator(keras, engine):
     return message(lambda: model.fit(batches(), steps_per_epoch=2, verbose=0))
 
 
-def own_loop(keras, engine):
-    x, y = scripts.data(60)
-    model, optimizer = scripts.mlp(keras), keras.optimizers.SGD(0.1)
+def own_loop_stops(keras, engine):
+    """Rank 0 asks to stop in loops of a script's own; the steps made, and whether lines follow."""
+    from launcher.worker.job import ORDER_STOP
+    from launcher.worker.own_loop_session import OwnLoopSession
+    from launcher.worker.own_loop_watcher import Unwatched
+    from launcher.worker.script import Stopped
 
-    def loop():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, model(x)))
-        weights = model.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+    x, y = scripts.data(600)
+    ds, loss_of, seen = scripts.dataset(x, y, 20), scripts.cross_entropy(keras), {}
 
-    return message(loop)
+    class Asking(OwnLoopSession):
+        def trained(self, reading, n_rows, step_s):
+            super().trained(reading, n_rows, step_s)
+            if engine.rank == 0 and self._n_steps == 4:
+                engine.parallel.request(ORDER_STOP)
+
+    for kind in ("eager", "function"):
+        model, kept = scripts.mlp(keras), []
+        optimizer = keras.optimizers.SGD(0.1)
+        if kind == "function" and hasattr(optimizer, "build"):
+            optimizer.build(model.trainable_variables)
+
+        def train(model=model, optimizer=optimizer):
+            for xs, ys in ds:
+                with tf.GradientTape() as tape:
+                    loss = loss_of(ys, model(xs))
+                weights = model.trainable_variables
+                optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+        engine.parallel.own.watcher = Asking(
+            engine.parallel, Silent(), kept.append, lambda kept=kept: kept.append("results")
+        )
+        try:
+            (tf.function(train) if kind == "function" else train)()
+            kept.append("went on")
+        except Stopped:
+            steps = optimizer.iterations
+            seen[kind] = [int(steps.numpy()), kept]
+        engine.parallel.reset()
+    engine.parallel.own.watcher = Unwatched()
+    return seen
+
+
+class Silent:
+    """A channel without a driver."""
+
+    def emit(self, kind, **detail):
+        pass
 
 
 def unequal_shares(keras, engine):
@@ -313,7 +350,7 @@ N_WORKERS_BY_CASE = {
     request_is_agreed: {1, 2, 3},
     unseeded_data: {2, 3},
     python_generator: {2, 3},
-    own_loop: {2, 3},
+    own_loop_stops: {1, 2, 3},
     unequal_shares: {2, 3},
     different_weights: {2, 3},
     epoch_weights: {2, 3},

@@ -14,13 +14,14 @@ import numpy as np
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 500
+SCRIPTS = ("input", "model", "own_loop")
 PLAIN = 0
 """Number of workers that stands for plain Keras, without the engine."""
 
 
 def script_cases() -> list[str]:
     """Names of the cases that must come out the same, read without importing TensorFlow."""
-    texts = [(HERE / f"{part}_cases.py").read_text() for part in ("input", "model")]
+    texts = [(HERE / f"{part}_cases.py").read_text() for part in SCRIPTS]
     names = [name for text in texts for name in re.findall(r"^def (\w+)\(", text, re.MULTILINE)]
     return [name for name in names if name != "statistical"]
 

@@ -20,10 +20,10 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 T, I, B = t.TensorFlowTrainer, t.TFEpochIterator, keras.layers.BatchNormalization
 for cls, names in {
     T: "train_step test_step predict_step make_train_function fit evaluate predict compile "
-       "_get_metrics_result_or_logs _resolve_auto_jit_compile",
+       "train_on_batch test_on_batch _get_metrics_result_or_logs _resolve_auto_jit_compile",
     I: "__init__ _enumerate_iterator catch_stop_iteration",
     BaseOptimizer: "apply apply_gradients",
-    keras.metrics.Metric: "update_state result reset_state",
+    keras.metrics.Metric: "update_state result reset_state __call__",
     keras.metrics.Mean: "update_state",
     B: "_moments call",
 }.items():
@@ -43,6 +43,7 @@ assert "self._moments(inputs, mask)" in inspect.getsource(B.call)
 assert list(inspect.signature(B._moments).parameters) == ["self", "inputs", "mask"]
 assert keras.layers.Dropout(0.5)._seed_generators[0].state.shape == (2,)
 assert hasattr(keras.Sequential(), "_flatten_layers")
+assert keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])._functional
 """
 
 TF_KERAS = """
@@ -57,7 +58,7 @@ from tf_keras.src.utils import losses_utils as u, metrics_utils
 M, H = tf_keras.Model, d.DataHandler
 for cls, names in {
     M: "train_step test_step predict_step make_train_function fit evaluate predict compile "
-       "_validate_and_get_metrics_result _flatten_layers",
+       "train_on_batch test_on_batch _validate_and_get_metrics_result _flatten_layers",
     H: "__init__ enumerate_epochs steps catch_stop_iteration",
     OptimizerV2: "apply_gradients", _BaseOptimizer: "apply_gradients",
     B: "call _calculate_mean_and_var _get_training_value",
@@ -81,7 +82,35 @@ assert hasattr(g, "_seed") and hasattr(g, "_maybe_init")
 """
 
 
-@pytest.mark.parametrize("names", [KERAS, TF_KERAS], ids=["keras", "tf_keras"])
+TENSORFLOW = """
+import inspect
+import tensorflow as tf
+from tensorflow.python.autograph.operators import control_flow as c
+from tensorflow.python.data.ops.dataset_ops import DatasetV2
+from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+assert "for_loop_registry.lookup" in inspect.getsource(c.for_stmt)
+loop = c.for_loop_registry._registry[DatasetV2]
+assert list(inspect.signature(loop).parameters) == [
+    "ds", "extra_test", "body", "get_state", "set_state", "symbol_names", "opts"]
+assert "body(iterate)" in inspect.getsource(loop)
+for name in ("__next__", "get_next", "get_next_as_optional"):
+    assert name in vars(OwnedIterator), name
+assert "__iter__" in vars(DatasetV2) and "__call__" in vars(Function)
+assert isinstance(tf.function(lambda: 1), Function)
+ds = tf.data.Dataset.range(4).map(lambda i: i).batch(2).prefetch(1)
+kinds = [type(ds).__name__, type(ds._inputs()[0]).__name__]
+assert kinds == ["_PrefetchDataset", "_BatchDataset"], kinds
+seen = []
+tf.function(lambda given: seen.append(type(given).__name__))(ds)
+assert seen == ["_VariantDataset"], seen
+assert "gradient" in vars(tf.GradientTape)
+"""
+
+
+@pytest.mark.parametrize(
+    "names", [KERAS, TF_KERAS, TENSORFLOW], ids=["keras", "tf_keras", "tensorflow"]
+)
 def test_private_names_are_where_they_were(names):
     checked = subprocess.run(
         [sys.executable, "-c", inspect.cleandoc(names)],

@@ -86,6 +86,17 @@ def test_a_request_reaches_all_ranks_at_one_step(framework, n):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("n", [1, *WORKERS])
+@pytest.mark.parametrize("kind", ["eager", "function"])
+def test_own_loops_stop_at_one_step_and_keep_what_there_is(framework, n, kind):
+    ranks = [result(framework, n, "own_loop_stops", rank)[kind] for rank in range(n)]
+    assert all(rank == ranks[0] for rank in ranks)
+    steps, kept = ranks[0]
+    assert 4 <= steps <= 6
+    assert kept == [True, "results"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("n", WORKERS)
 def test_ranks_start_from_worker_0s_weights(framework, n):
     ranks = [result(framework, n, "different_weights", rank) for rank in range(n)]
@@ -106,7 +117,6 @@ def test_local_batch_norm_ends_an_epoch_with_common_averages(framework, n):
     [
         ("unseeded_data", "saw other training data than worker 0"),
         ("python_generator", "is a Python generator"),
-        ("own_loop", "own training loop"),
     ],
 )
 def test_what_cannot_be_shared_out_is_refused_on_every_rank(framework, n, case, text):

@@ -35,15 +35,17 @@ def test_weighted_gradients_are_those_of_the_whole_batch(counts, offset):
     def mean_gradient(exchange):
         state = state_of(exchange, counts[exchange.rank], sum(counts))
         own = rows_of(counts, exchange.rank, values)
-        dense, none, sliced = state.mean_gradients(
+        (dense, none, sliced), (value,) = state.mean_gradients(
             [
                 tf.constant(own.mean(0)),
                 None,
                 tf.IndexedSlices(tf.constant(own[:1]), tf.constant([0])),
-            ]
+            ],
+            [tf.constant(own.mean())],
         )
         assert none is None
         assert len(sliced.indices) == exchange.world_size
+        np.testing.assert_allclose(value, values.mean(), rtol=1e-4, atol=1e-4)
         return dense.numpy()
 
     for found in on_ranks(len(counts), mean_gradient):
