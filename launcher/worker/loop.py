@@ -13,7 +13,7 @@ from typing import Any
 from ray.train.v2._internal.execution import context as ray_train_context
 
 from launcher.errors import LauncherError, PeerLostError, StorageError, TrainingFailedError
-from launcher.worker import script, snapshot
+from launcher.worker import files, script, snapshot
 from launcher.worker.activity import ActivityFile, Attended, Phase
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
@@ -92,7 +92,7 @@ def _train(
     if nccl := os.environ.get("LAUNCH_NCCL"):
         channel.emit("nccl", text=nccl)
     script.unpack(ray.get(job.archive), folder)
-    listing = script.listing(folder)
+    listing = files.listing(folder)
     if job.artifacts is not None:
         script.unpack(ray.get(job.artifacts), folder)
     resume = snapshot.load(ray.get(job.checkpoint)) if job.checkpoint is not None else None

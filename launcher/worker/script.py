@@ -17,7 +17,6 @@ from typing import Any
 import ray
 
 from launcher.errors import LauncherError
-from launcher.worker.files import listing  # noqa: F401 - for who runs a script
 from launcher.worker.job import Job
 from launcher.worker.main_thread import as_main_program
 from launcher.worker.shadowed import own_modules_first

@@ -7,7 +7,7 @@ from pathlib import Path
 import case_tools as scripts
 import numpy as np
 
-from launcher.worker import script, snapshot
+from launcher.worker import files, snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.fits import watch
@@ -59,7 +59,7 @@ def _run(keras, engine, keeper, resume, crashes=False):
     keras.utils.set_random_seed(2)
     channel = Channel(keeper, lambda answer: answer)
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
-        checkpoints = Checkpoints(channel, Path(name), script.listing(Path(name)), None)
+        checkpoints = Checkpoints(channel, Path(name), files.listing(Path(name)), None)
         session = Session(engine.parallel, channel, checkpoints, rank=engine.rank, resume=resume)
         relay.session = session
         try:

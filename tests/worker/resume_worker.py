@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launcher.worker import script, snapshot
+from launcher.worker import files, script, snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.data_parallel import DataParallel
@@ -138,7 +138,7 @@ def segment(keras, case, relay, keeper, resume, stop_after=None, **ends):
     channel = Channel(keeper, lambda answer: answer)
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         folder = Path(name)
-        listing = script.listing(folder)
+        listing = files.listing(folder)
         if keeper.artifacts is not None and resume is not None:
             script.unpack(keeper.artifacts, folder)
         checkpoints = Checkpoints(channel, folder, listing, None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.worker import files, script, snapshot
+from launcher.worker import files, snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints, saved_model
 from tests.fakes import FakeKeeper, soon
@@ -21,7 +21,7 @@ class Desk:
         self.folder, self.keeper = folder, FakeKeeper()
         (folder / "train.py").write_text("x = 1")
         self.channel = Channel(self.keeper, self._get)
-        self.checkpoints = Checkpoints(self.channel, folder, script.listing(folder), None)
+        self.checkpoints = Checkpoints(self.channel, folder, files.listing(folder), None)
         self.is_open = threading.Event()  # whether the keeper answers
         self.is_open.set()
 

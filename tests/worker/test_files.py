@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(folder: Path) -> ScriptFiles:
-    return ScriptFiles(folder, script.listing(folder))
+    return ScriptFiles(folder, module.listing(folder))
 
 
 def content(files: ScriptFiles) -> dict[str, bytes]:
@@ -105,3 +105,10 @@ def test_too_many_bytes_are_told(
     (folder / "large.bin").write_bytes(b"x" * 11)
     with pytest.raises(TooManyBytesError, match="11"):
         files.copied()
+
+
+def test_a_listing_leaves_byte_code_out(tmp_path: Path) -> None:
+    for name in ("a.txt", "deep/b.txt", "__pycache__/c.pyc", "deep/__pycache__/d.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    assert set(module.listing(tmp_path)) == {"a.txt", "deep/b.txt"}

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import ScriptError
-from launcher.worker import script
 from launcher.worker.job import Job
 from launcher.worker.script import Stopped, UserScriptError, run_script
 
@@ -280,13 +279,3 @@ def test_a_train_loop_is_called_as_ray_train_would(
     )
     folder.run(kind="train_loop_per_worker")
     assert capsys.readouterr().out == f"{shown}\n"
-
-
-# ---- files
-
-
-def test_a_listing_leaves_byte_code_out(tmp_path: Path) -> None:
-    for name in ("a.txt", "deep/b.txt", "__pycache__/c.pyc", "deep/__pycache__/d.pyc"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1")
-    assert set(script.listing(tmp_path)) == {"a.txt", "deep/b.txt"}

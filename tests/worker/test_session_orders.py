@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from launcher.worker import script
+from launcher.worker import files
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.fits import FitCall
@@ -51,7 +51,7 @@ class Desk:
     def __init__(self, folder: Path, every_s: float | None = None) -> None:
         self.keeper, self.parallel = FakeKeeper(), FakeParallel()
         channel = Channel(self.keeper, lambda answer: answer)
-        checkpoints = Checkpoints(channel, folder, script.listing(folder), every_s)
+        checkpoints = Checkpoints(channel, folder, files.listing(folder), every_s)
         self.session = Session(self.parallel, channel, checkpoints, rank=0, resume=None)
         self.model = SimpleNamespace(variables=[], optimizer=None, history=FakeCallback())
         self.close = channel.close
