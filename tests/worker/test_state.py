@@ -1,5 +1,6 @@
 import importlib
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,27 @@ def test_what_a_snapshot_cannot_hold_is_never_in_a_state() -> None:
     (found,) = state.callback_states([odd])
     assert found["attributes"] == {"fine": 1}
     assert snapshot.load(snapshot.dump({"states": [found]}))["states"] == [found]
+
+
+def test_what_is_kept_does_not_change_when_training_goes_on() -> None:
+    callback = Recorder(losses=[1.0], best={"loss": [2.0]}, sums=np.zeros(2))
+    (found,) = state.callback_states([callback])
+    callback.losses.append(3.0)
+    callback.best["loss"].append(4.0)
+    callback.sums += 1
+    assert found["attributes"]["losses"] == [1.0]
+    assert found["attributes"]["best"] == {"loss": [2.0]}
+    assert found["attributes"]["sums"].tolist() == [0, 0]
+
+
+def test_paths_of_this_process_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path / "best.keras")
+    kept = Recorder(filepath=here, others=[{"x": here}], relative="best.keras", data="/data/x.csv")
+    (found,) = state.callback_states([kept])
+    assert found["attributes"] == {"relative": "best.keras", "data": "/data/x.csv"}
 
 
 # ---- random generators
