@@ -42,6 +42,15 @@ class Meter:
         """Stop counting."""
         self.keep_only(())
 
+    def forget(self, nodes: Iterable[Node]) -> None:
+        """Do not count these at all: they were asked for and never came."""
+        for node in nodes:
+            self._held.pop(node.id, None)
+
+    def add(self, usd: float) -> None:
+        """Count what is owed beside the time that nodes are held."""
+        self._released_usd += usd
+
     @property
     def usd_per_h(self) -> float:
         """What the nodes held now cost per hour."""

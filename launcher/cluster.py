@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher import ray_session
+from launcher.autoscaler import read_autoscaling
 from launcher.cluster_join import check, find_target
 from launcher.cluster_nodes import BusyNode, Listing, busy_text, list_nodes
 from launcher.errors import ClusterError
+from launcher.node_types import Autoscaling, n_may_start, nodes_to_start
 from policies.schema import Node
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,8 @@ class Cluster:
 
     `nodes` are the candidates; `busy` are nodes of which another job holds a part.
     `price_usd_per_h` is the explicit `--price` for every node, if there was one.
+    `to_start` are candidates that do not exist yet; `autoscaling` could start so many of each
+    type, and at most `n_to_start` of all.
     """
 
     address: str
@@ -34,6 +38,9 @@ class Cluster:
     how: str
     price_usd_per_h: float | None = None
     busy: tuple[BusyNode, ...] = ()
+    autoscaling: Autoscaling | None = None
+    to_start: tuple[Node, ...] = ()
+    n_to_start: int = 0
 
 
 def connect(
@@ -46,6 +53,7 @@ def connect(
     wait_s: float = 0.0,
     progress: Callable[[str], None] = lambda _: None,
     need_nodes: bool = True,
+    may_start: bool = False,
 ) -> Cluster:
     """Join `address`, else `ray_address`, else the cluster running here, else start one.
 
@@ -63,6 +71,7 @@ def connect(
         wait_s: for how long to wait for nodes that other jobs hold.
         progress: is told what is waited for.
         need_nodes: whether a cluster without a free node is an error.
+        may_start: whether nodes count that the cluster's autoscaler could start.
 
     Raises:
         ClusterError: unreachable, of other versions, or without a node to train on.
@@ -78,6 +87,8 @@ def connect(
         how = "started an embedded Ray"
     cluster = Cluster(gcs_address, target is None, (), how, price_usd_per_h)
     try:
+        if may_start and not cluster.embedded:
+            cluster = replace(cluster, autoscaling=read_autoscaling(gcs_address))
         cluster = await_free(refresh(cluster, SETTLE_S), wait_s, progress)
         if need_nodes:
             require_nodes(cluster)
@@ -108,8 +119,7 @@ def refresh(cluster: Cluster, settle_s: float = RELEASE_S) -> Cluster:
 
 def all_nodes(cluster: Cluster) -> tuple[Node, ...]:
     """Every living node with all that it has: free, busy, and those without CPUs."""
-    listing = _listing(cluster)
-    return (*listing.nodes, *(each.node for each in listing.busy), *listing.idle)
+    return _listing(cluster).living
 
 
 def disconnect(cluster: Cluster) -> None:
@@ -134,8 +144,8 @@ def await_free(cluster: Cluster, wait_s: float, progress: Callable[[str], None])
 
 
 def require_nodes(cluster: Cluster) -> None:
-    """Raise ClusterError unless there is a node to train on."""
-    if cluster.nodes:
+    """Raise ClusterError unless there is a node to train on, or one that can be started."""
+    if cluster.nodes or cluster.to_start:
         return
     if cluster.busy:
         raise ClusterError(
@@ -151,7 +161,12 @@ def require_nodes(cluster: Cluster) -> None:
 
 def _read(cluster: Cluster) -> Cluster:
     listing = _listing(cluster)
-    return replace(cluster, nodes=listing.nodes, busy=listing.busy)
+    found = replace(cluster, nodes=listing.nodes, busy=listing.busy)
+    if cluster.autoscaling is None:
+        return found
+    n_most = n_may_start(cluster.autoscaling, len(listing.living))
+    to_start = nodes_to_start(cluster.autoscaling, listing.living, cluster.price_usd_per_h)
+    return replace(found, to_start=to_start, n_to_start=n_most)
 
 
 def _listing(cluster: Cluster) -> Listing:

@@ -8,6 +8,7 @@ from typing import Any
 from launcher.pricing import Machine, price_of, table_usd_per_h
 from policies.schema import Node
 
+NODE_GROUP = "ray.io/node-group"  # Ray's label for the type of a node that it has started
 _ROUNDING = 1e-3  # Ray counts CPUs and GPUs in steps of 1e-4
 _MAX_NAMED = 3
 
@@ -34,6 +35,11 @@ class Listing:
     nodes: tuple[Node, ...]
     busy: tuple[BusyNode, ...]
     idle: tuple[Node, ...]
+
+    @property
+    def living(self) -> tuple[Node, ...]:
+        """All of them."""
+        return (*self.nodes, *(each.node for each in self.busy), *self.idle)
 
 
 def list_nodes(
@@ -109,6 +115,7 @@ def _node(raw: Mapping[str, Any], price_usd_per_h: float | None, *, own: bool) -
         price_usd_per_h=price.usd_per_h,
         price_source=price.source,
         kind=instance_type or kind_of(cpus, gpus, labels.get("ray.io/accelerator-type")),
+        node_type=labels.get(NODE_GROUP),
     )
 
 
@@ -122,7 +129,7 @@ def instance_type_of(labels: Mapping[str, str]) -> str | None:
     for key in ("instance-type", "node-type"):
         if named.get(key):
             return named[key]
-    group = labels.get("ray.io/node-group", "")
+    group = labels.get(NODE_GROUP, "")
     return group if group.lower() in table_usd_per_h() else None
 
 
