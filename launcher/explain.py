@@ -65,7 +65,8 @@ def print_network(
     console: Console, network: Network, nodes: tuple[Node, ...], letters: Mapping[str, str]
 ) -> None:
     """The map of each network as a matrix: round trips above the diagonal, bandwidth below."""
-    order = [node.id for node in sorted(nodes, key=lambda n: list(letters).index(n.id))]
+    up = [node for node in nodes if node.is_up]
+    order = [node.id for node in sorted(up, key=lambda n: list(letters).index(n.id))]
     if not 2 <= len(order) <= MAX_MATRIX_NODES:
         return
     paths = {DEFAULT_PATH: None} | {link.path: None for link in network.links}

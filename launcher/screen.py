@@ -22,7 +22,13 @@ from launcher.progress import Status
 from launcher.progress_streams import make_progress
 from launcher.record import RunRecord
 from launcher.report import print_decision, print_outcome
-from launcher.summary import cluster_text, legend_text, node_letters, script_text
+from launcher.summary import (
+    cluster_text,
+    legend_text,
+    node_letters,
+    nodes_to_show,
+    script_text,
+)
 from policies.schema import Decision, Node, Situation
 
 YES = frozenset({"y", "yes"})
@@ -96,7 +102,8 @@ class TerminalScreen:
     def cluster(self, cluster: Cluster) -> None:
         """Show which cluster it is, and its nodes."""
         self._nodes = cluster.nodes
-        self._print(cluster_text(cluster.how, cluster.nodes, self._console.width))
+        shown = (*cluster.nodes, *cluster.to_start)
+        self._print(cluster_text(cluster.how, shown, self._console.width))
         if cluster.busy:
             self.warn(f"{busy_text(cluster.busy)}; --wait 10m waits for that.")
 
@@ -106,6 +113,8 @@ class TerminalScreen:
 
     def decided(self, decision: Decision, situation: Situation) -> None:
         """Show network and script once, then the candidates and the reason."""
+        if self._measured is not None:
+            self._nodes = nodes_to_show(situation.nodes, decision)
         self._show_measured(decision)
         self._letters = self._letters or node_letters(situation.nodes, decision)
         self._print(Text())

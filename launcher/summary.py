@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.text import Text
 
 from launcher import figures as f
-from launcher.layout import labelled, letters_of
+from launcher.layout import labelled, letter_ranges, letters_of
 from policies.schema import Decision, Node, Workload
 from policies.wording import size
 
@@ -19,26 +19,43 @@ def node_letters(nodes: Iterable[Node], decision: Decision | None) -> dict[str, 
     return letters_of([*chosen, *(node.id for node in nodes)])
 
 
+def nodes_to_show(nodes: Iterable[Node], decision: Decision | None) -> tuple[Node, ...]:
+    """All nodes that are up, and those to be started that a candidate has."""
+    candidates = decision.candidates if decision else ()
+    named = {node for candidate in candidates for node in candidate.plan.nodes}
+    return tuple(node for node in nodes if node.is_up or node.id in named)
+
+
 def cluster_text(how: str, nodes: Sequence[Node], width: int) -> Text:
     """How the cluster was found, and its nodes by kind with their price."""
-    kinds = Counter((node.kind, node.price_usd_per_h, node.price_source) for node in nodes)
-    pieces = [how, f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"]
-    for (kind, price, source), n in kinds.items():
-        cost = "own machine, $0" if source == "own machine" else f"{f.price_text(price)}, {source}"
-        pieces.append(f"{n} × {kind} ({cost})")
+    up = [node for node in nodes if node.is_up]
+    kinds = Counter((node.kind, _cost(node)) for node in up)
+    new = Counter((node.node_type or node.kind, _cost(node)) for node in nodes if not node.is_up)
+    pieces = [how, f"{len(up)} node{'' if len(up) == 1 else 's'}"]
+    pieces += [f"{n} × {kind} ({cost})" for (kind, cost), n in kinds.items()]
+    pieces += [f"up to {n} × {name} not started yet ({cost})" for (name, cost), n in new.items()]
     return labelled("cluster", [piece for piece in pieces if piece], "", width)
+
+
+def _cost(node: Node) -> str:
+    if node.price_source == "own machine":
+        return "own machine, $0"
+    return f"{f.price_text(node.price_usd_per_h)}, {node.price_source}"
 
 
 def legend_text(letters: Mapping[str, str], nodes: Sequence[Node], width: int) -> Text:
     """Which node each letter stands for."""
     by_id = {node.id: node for node in nodes}
-    pieces = [
-        f"{letter} {by_id[node].ip} ({node[:6]})"
-        for node, letter in letters.items()
-        if node in by_id
-    ]
+    shown = [(letter, by_id[node]) for node, letter in letters.items() if node in by_id]
+    pieces = [f"{letter} {node.ip} ({node.id[:6]})" for letter, node in shown if node.is_up]
     if len(pieces) > MAX_LEGEND:
         pieces = [*pieces[:MAX_LEGEND], f"… {len(pieces) - MAX_LEGEND} more"]
+    letters_by_type: dict[str, list[str]] = {}
+    for letter, node in shown:
+        if not node.is_up:
+            letters_by_type.setdefault(node.node_type or node.kind, []).append(letter)
+    for name, found in letters_by_type.items():
+        pieces.append(f"{letter_ranges(found)} {name}, not started yet")
     return labelled("nodes", pieces, "", width)
 
 
