@@ -19,6 +19,7 @@ from policies.schema import (
     Experience,
     Network,
     Node,
+    NodeStart,
     Plan,
     Situation,
     Work,
@@ -161,6 +162,7 @@ class RunRecord:
     term: int = 1
     detached: bool = False
     cluster: ClusterRecord | None = None
+    node_starts: tuple[NodeStart, ...] = ()
     network: Network | None = None
     workload: Workload | None = None
     decisions: tuple[DecisionRecord, ...] = ()
@@ -227,6 +229,7 @@ class RunRecord:
                 steps=segment.steps,
                 step_s=segment.step_s.typical_s,
                 startup_s=_startup_s(segment),
+                node_starts=self.node_starts,
             )
             for segment in self.segments
             if segment.step_s is not None and segment.steps > 0 and self.workload.fits
