@@ -43,7 +43,8 @@ class Book:
         self._patience_s, self._first_pause_s = patience_s, first_pause_s
         self._stamped_at_s = 0.0
         self._changed = threading.Condition()
-        self._wanted = self._saved = 0  # versions
+        self._wanted = self._writing = self._saved = 0  # versions
+        self._is_closed = False
         self._is_late = False
         self._again = threading.Event()
         self._notices: list[str] = []
@@ -90,13 +91,21 @@ class Book:
         self._tell()
         return None if self._is_through() else str(self._error or "Storage does not answer.")
 
+    def close(self) -> None:
+        """Write nothing any more; what is being written now is waited for, for `patience_s`."""
+        with self._changed:
+            self._is_closed = True
+            self._wanted = max(self._saved, self._writing)
+            self._changed.notify_all()
+            self._changed.wait_for(self._is_through, self._patience_s)
+
     # ------------------------------------------------------------------ on the caller's thread
 
     def _stamp(self) -> None:
         """Make the record the newest version, to be written; with the lock held."""
         self.record = self.record.beaten(now())
         self._stamped_at_s = time.monotonic()
-        if self._store is None:
+        if self._store is None or self._is_closed:
             return
         self._wanted += 1
         self._changed.notify_all()
@@ -137,6 +146,7 @@ class Book:
             with self._changed:
                 self._changed.wait_for(lambda: self._saved < self._wanted)
                 version, record = self._wanted, self.record
+                self._writing = version
             try:
                 self._save(record)
             except StorageError as error:
@@ -166,7 +176,9 @@ class Book:
                     f"{error} The run's record is held in memory, and tried again until storage "
                     "works."
                 )
-            self._error, self._is_late = error, True
+            self._error, self._is_late, self._writing = error, True, self._saved
+            if self._is_closed:
+                self._wanted = self._saved
             self._changed.notify_all()
 
     def _note_success(self, version: int) -> None:

@@ -79,6 +79,7 @@ def run(request: Request, around: Around, shipped: Shipped | None = None) -> Res
         shipped.keep(store.folder(record.run))
         return _guarded(request, around, shipped, store, book)
     finally:
+        book.close()
         if not book.record.segments and store.ownership(record.run).reached() == record.term:
             stored.forget(store.folder(record.run))  # nothing was started: the name is free again
             store.index.forget(record.run)

@@ -131,6 +131,25 @@ def test_what_was_not_written_at_the_end_is_told(desk: Desk) -> None:
     assert desk.book.settle(0.05) == "run.json cannot be written: No space left on device."
 
 
+def test_a_closed_book_writes_nothing_any_more(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HEARTBEAT_S", 0.0)
+    desk.note("one")
+    desk.book.close()
+    desk.note("two")
+    desk.book.beat()
+    assert desk.store.texts == ["one"]
+    assert desk.book.record.events[-1].detail == "two"
+
+
+def test_a_book_that_cannot_write_can_be_closed(desk: Desk) -> None:
+    desk.store.trouble = full
+    desk.note("one")
+    desk.book.close()
+    n_tries = desk.store.n_tries
+    time.sleep(20 * QUICK_S)
+    assert desk.store.n_tries == n_tries
+
+
 def test_who_must_not_write_any_more_is_told_by_every_call(desk: Desk) -> None:
     def taken_over() -> None:
         raise RecordError("brave-otter has been taken over.")
