@@ -223,3 +223,12 @@ def test_a_free_choice_is_never_expected_to_be_slower_than_either(case, seed):
         only = recommend(replace(case, limits=Limits(strategy=strategy)), (), 0)
         best_s = only.candidate.prediction.time_s.mean
         assert free.candidate.prediction.time_s.mean <= 1.05 * best_s
+
+
+@pytest.mark.parametrize(("bandwidth", "hides"), [(1.25e7, True), (1.25e10, False)])
+def test_a_decision_says_what_overlap_hides(bandwidth, hides):
+    net = network("ab", 0.002, bandwidth)
+    limits = Limits(workers=2, strategy="direct")
+    decision = recommend(situation([node(x) for x in "ab"], net, limits=limits), (), 0)
+    assert decision.chosen.options.overlap == hides
+    assert any("Gradients leave while a step still computes" in x for x in decision.notes) == hides
