@@ -20,7 +20,7 @@ from launcher.errors import (
 )
 from launcher.lookout import SILENT_S, SegmentLookout
 from launcher.prepare import Measured
-from launcher.record import Outcome, Segment, timestamp
+from launcher.record import CheckpointRecord, Outcome, Segment, timestamp
 from launcher.rescue import Settled
 from launcher.sentries import RayPosts, Sentries
 from launcher.setbacks import Setbacks
@@ -260,7 +260,13 @@ class Segments:
                 outcome = replace(outcome, model=str(place))
             if path.endswith(".zip"):
                 outcome = replace(outcome, artifacts=str(place))
-        self._stretch.book.write(replace(record, outcome=outcome))
+        late = [event.detail for event in settled.events if event.kind == "checkpoint"]
+        kept = [
+            CheckpointRecord(timestamp(now()), each["position"], each["path"], each["bytes"])
+            for each in late
+        ]
+        record = replace(record, outcome=outcome, checkpoints=(*record.checkpoints, *kept))
+        self._stretch.book.write(record)
 
 
 def _direct(plan: Plan) -> Direct | None:
