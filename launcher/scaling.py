@@ -192,7 +192,8 @@ class _Wait:
         elif self.failed_since_s is None:
             self.failed_since_s = now_s
         if self.failed_since_s is not None and now_s - self.failed_since_s >= FAILED_S:
-            return f"they could not be started ({'; '.join(dict.fromkeys(failed.values()))})"
+            said = "; ".join(dict.fromkeys(why for why in failed.values() if why))
+            return "they could not be started" + (f" ({said})" if said else "")
         if left_s < RESERVE_S:
             return "budget or deadline leave no more time to wait"
         if now_s - self.since_s >= PATIENCE_S:
