@@ -17,16 +17,16 @@ from launcher.book import Book
 from launcher.budget import Meter
 from launcher.cluster import Cluster, connect, disconnect
 from launcher.config import Environment, Request
-from launcher.errors import LauncherError, StorageError
+from launcher.errors import ClusterError, LauncherError, StorageError
+from launcher.growing import Growing
 from launcher.interrupts import Interrupts
-from launcher.prepare import Measured, make_job, measure
+from launcher.prepare import make_job
 from launcher.record import Outcome, RunRecord
 from launcher.runs import RunStore
 from launcher.segments import Segments
 from launcher.stored import Shipped
 from launcher.stretch import Screen, Stretch
 from launcher.supervise import Allowance
-from launcher.worker.job import Job
 
 __all__ = ["Launch", "Result", "Screen"]
 
@@ -89,9 +89,11 @@ class Launch:
             end = "interrupted"
         except LauncherError as raised:
             error = raised
-        except BaseException:
-            self._close("failed", None)
-            raise
+        except BaseException as raised:
+            error = _given_up(raised, stretch.run)
+            if error is None:
+                self._close("failed", None)
+                raise
         finally:
             stretch.meter.release_all()
         self._close(end, error)
@@ -144,6 +146,7 @@ class Launch:
             log_dir=stretch.log_dir,
             wait_s=request.wait_s,
             progress=stretch.stage,
+            may_start=True,
         )
         try:
             _link_ray_logs(stretch.log_dir)
@@ -161,28 +164,26 @@ class Launch:
         job = make_job(
             stretch.request, stretch.shipped, stretch.run, ray.put(stretch.shipped.content)
         )
-        measured = self._measured(cluster, job)
-        cluster = measured.checkup.fit_part(cluster)
-        stretch.note_cluster(cluster)
-        stretch.screen.measured(measured, cluster)
-        return Segments(stretch, cluster, measured, job).run()
+        growing = Growing(stretch, job)
+        try:
+            cluster, measured = growing.measured(growing.first(cluster))
+            return Segments(stretch, cluster, measured, job, growing).run()
+        finally:
+            growing.settle()
 
-    def _measured(self, cluster: Cluster, job: Job) -> Measured:
-        stretch = self._stretch
-        measured = measure(
-            cluster,
-            stretch.request,
-            job,
-            stretch.shipped,
-            stretch.environment,
-            stretch.meter,
-            stretch.stage,
-        )
-        record = stretch.book.record
-        stretch.book.write(replace(record, network=measured.network, workload=measured.workload))
-        for line in measured.checkup.lines(cluster.nodes):
-            stretch.warn(line)
-        return measured
+
+def _given_up(raised: BaseException, run: str) -> ClusterError | None:
+    """What to say where Ray has ended this driver's processes; None if that is not the matter."""
+    from ray import exceptions
+
+    ends = (exceptions.RayActorError, exceptions.RaySystemError, exceptions.LocalRayletDiedError)
+    if not isinstance(raised, ends):
+        return None
+    return ClusterError(
+        f"The cluster has given this driver up ({type(raised).__name__}): its machine slept, or "
+        "was cut off from the head for too long. Go on from the last checkpoint: "
+        f"launch resume {run}"
+    )
 
 
 def _link_ray_logs(log_dir: Path) -> None:

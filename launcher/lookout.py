@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.4
 SILENT_S: Final = 4.0  # a node that is not heard for so long while no step is made is lost
-STOPPED_S: Final = 4.0
+STOPPED_S: Final = 3.0
 # While everything starts, processors are short and no step tells that all is well.
 STARTING_SILENT_S: Final = 15.0
 

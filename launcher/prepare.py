@@ -219,10 +219,10 @@ def _check(
     cluster: Cluster, request: Request, shipped: Shipped, environment: Environment
 ) -> Checkup:
     cache = environment.state_dir / "checkups.json"
-    return checkup(cluster, _needs(request, shipped), cache=cache)
+    return checkup(cluster, needs_of(request, shipped), cache=cache)
 
 
-def _needs(request: Request, shipped: Shipped) -> ScriptNeeds:
+def needs_of(request: Request, shipped: Shipped) -> ScriptNeeds:
     """What the script needs; by its arguments alone where it is no longer on this machine."""
     root = Path(shipped.shown_root)
     try:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from launcher.cluster import Cluster, refresh
+from launcher.errors import ClusterError
 from policies.schema import Node
 
 logger = logging.getLogger(__name__)
@@ -25,10 +26,17 @@ class RayRoster:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._said: set[str] = set()
 
     def free(self) -> tuple[Node, ...]:
         """See `Roster`."""
-        return refresh(self._cluster, 0.0).nodes
+        try:
+            return refresh(self._cluster, 0.0).nodes
+        except ClusterError as error:  # such as a node whose price label is no price
+            if str(error) not in self._said:
+                logger.warning("the nodes cannot be read: %s", error)
+            self._said.add(str(error))
+            return ()
 
     def leaving(self) -> Mapping[str, float | None]:
         """See `Roster`.

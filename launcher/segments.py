@@ -3,14 +3,15 @@
 import logging
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from launcher import rescue, stored
+from launcher.awaiting import await_node
 from launcher.book import now
 from launcher.budget import seconds_left
-from launcher.cluster import Cluster, refresh
+from launcher.cluster import Cluster
 from launcher.deciding import Decider
 from launcher.errors import (
     BudgetTooSmallError,
@@ -18,21 +19,30 @@ from launcher.errors import (
     StorageError,
     TrainingFailedError,
 )
+from launcher.growing import Growing
+from launcher.inspection import RayInspection
 from launcher.lookout import SILENT_S, SegmentLookout
 from launcher.prepare import Measured
 from launcher.record import CheckpointRecord, Outcome, Segment, timestamp
 from launcher.rescue import Settled
-from launcher.sentries import RayPosts, Sentries
+from launcher.reviewer import Reviewer
+from launcher.roster import RayRoster
+from launcher.scaling import candidates, wanted_nodes
+from launcher.sentries import LocalPosts, RayPosts, Sentries
 from launcher.setbacks import Setbacks
 from launcher.start_point import StartPoint, start_point
 from launcher.stretch import Stretch
-from launcher.supervise import Ended, Supervisor
+from launcher.supervise import Ended, Move, Supervisor
+from launcher.surroundings import Surroundings
 from launcher.trainer import SegmentRun, start_keeper
 from launcher.worker.job import Direct, Job
+from policies.first_slices import first_slices
 from policies.schema import Decision, Node, Plan
+from policies.wording import workers
 
 logger = logging.getLogger(__name__)
 
+NEARLY_SILENT_S: Final = SILENT_S - 1.5  # of a node that another one has found silent
 RELEASE_S: Final = 10.0  # the nodes of workers that were ended are free again after at most so long
 _POLL_S: Final = 0.2
 
@@ -43,14 +53,23 @@ class Segments:
     Args:
         cluster: with the nodes that are fit to train.
         job: as all segments share it.
+        growing: starts nodes that a plan needs.
     """
 
-    def __init__(self, stretch: Stretch, cluster: Cluster, measured: Measured, job: Job) -> None:
-        self._stretch, self._cluster, self._measured = stretch, cluster, measured
-        self._job, self._decider = job, Decider(stretch)
+    def __init__(
+        self,
+        stretch: Stretch,
+        cluster: Cluster,
+        measured: Measured,
+        job: Job,
+        growing: Growing,
+    ) -> None:
+        self._stretch, self._job, self._decider = stretch, job, Decider(stretch)
+        self._growing, self._around = growing, Surroundings(cluster, measured)
         self._setbacks = Setbacks()
-        self._sentries = Sentries(RayPosts())
-        self._lost: set[str] = set()  # nodes that were silent, while Ray still counts them
+        self._sentries = Sentries(LocalPosts() if cluster.embedded else RayPosts())
+        self._roster = RayRoster(cluster)
+        self._inspection = RayInspection(stretch, cluster, job, self._sentries)
         self._keeper: Any = None
         self._start = StartPoint()
         self._files: dict[str, str] = {}  # "model", "artifacts" → path in storage
@@ -74,10 +93,11 @@ class Segments:
         return end
 
     def _run(self) -> str:
+        move: Move | None = None
         while True:
             self._find_checkpoint()
             try:
-                decision = self._decided()
+                decision = self._decided(move)
             except BudgetTooSmallError as error:
                 if self._keeper is None:
                     raise
@@ -86,11 +106,14 @@ class Segments:
                 return "done"
             if self._keeper is None:
                 self._decider.confirm(decision)
-                self._keeper = start_keeper(
-                    self._stretch.store.storage.uri, self._stretch.book.record
-                )
+            if self._grows(decision):
+                continue
+            if self._keeper is None:
+                stretch = self._stretch
+                self._keeper = start_keeper(stretch.store.storage.uri, stretch.book.record)
             ended = self._segment(decision)
             self._keep(ended)
+            move = ended.move
             if not self._goes_on(ended):
                 return ended.end
 
@@ -100,9 +123,34 @@ class Segments:
         stretch = self._stretch
         self._start = start_point(self._keeper, stretch.folder, stretch.warn)
 
-    def _decided(self) -> Decision:
-        situation = self._decider.situation(self._cluster, self._measured, self._start.position)
-        return self._decider.decided(situation, self._steps_done)
+    def _decided(self, move: Move | None) -> Decision:
+        """The plan of the next segment; what a move has decided holds if its nodes are there."""
+        around = self._around
+        if self._keeper is not None and not candidates(around.candidates):
+            around.renew(*await_node(self._stretch, self._growing, self._roster, around))
+        planned = move.decision if move is not None else None
+        if planned is not None and around.has(planned.chosen.nodes):
+            return planned
+        situation = self._decider.situation(
+            around.candidates, around.measured, self._start.position
+        )
+        if self._keeper is None:
+            return self._decider.decided(situation, self._steps_done)
+        decision = self._decider.made(situation, self._steps_done, around.slow)
+        plan = decision.chosen
+        text = f"Going on with {workers(plan.n_workers)} on {around.names(plan.nodes)}."
+        self._decider.note(decision, situation, f"{text} {decision.reason}")
+        return decision
+
+    def _grows(self, decision: Decision) -> bool:
+        """Whether nodes of the plan had to be started first; then it is decided again."""
+        wanted = wanted_nodes(decision.chosen, self._around.cluster)
+        if not wanted:
+            self._growing.settle()
+            return False
+        self._around.renew(*self._growing.grown(self._around.candidates, wanted))
+        self._decider.has_asked_for_nodes = True
+        return True
 
     @property
     def _steps_done(self) -> int:
@@ -110,9 +158,12 @@ class Segments:
 
     def _out_of_means(self, error: BudgetTooSmallError) -> str:
         """What is left of budget or deadline is too little to start again."""
-        self._stretch.warn(str(error))
-        request = self._stretch.request
-        return "budget" if request.budget_usd is not None else "deadline"
+        stretch, allowance = self._stretch, self._stretch.allowance
+        stretch.warn(str(error))
+        money_s = seconds_left(stretch.meter, allowance.budget_usd, None)
+        time_s = seconds_left(stretch.meter, None, allowance.deadline_at_s)
+        is_money = allowance.deadline_at_s is None or money_s <= time_s
+        return "budget" if is_money else "deadline"
 
     def _goes_on(self, ended: Ended) -> bool:
         """Whether another segment follows, with what is left of the cluster.
@@ -120,8 +171,11 @@ class Segments:
         Raises:
             LauncherError: the run has failed.
         """
+        if ended.end == "moved":
+            self._await_release()
+            return True
         if ended.error is None:
-            return ended.end == "moved"
+            return False
         if not isinstance(ended.error, TrainingFailedError):
             raise ended.error
         self._find_checkpoint()
@@ -139,49 +193,63 @@ class Segments:
         return True
 
     def _without_lost(self, ended: Ended) -> None:
-        """Find out who is left, and when they are free; nodes that are lost cost no more."""
+        """Find out who is left, and when they are free."""
         plan = self._stretch.book.record.segments[-1].plan
         lost = set(ended.lost.nodes) if ended.lost is not None else set()
         if ended.peer is not None and ended.peer < plan.n_workers:
             lost |= self._silent([plan.nodes[ended.peer]])
-        self._lost |= lost
-        self._sentries.drop(lost)
-        left = [node for node in self._cluster.nodes if node.id not in self._lost]
-        self._stretch.meter.keep_only([node for node in left if node.id in plan.nodes])
-        self._cluster = self._measured.checkup.fit_part(self._refreshed(self._lost))
-        self._stretch.note_cluster(self._cluster)
+        self._lose(lost)
+        self._await_release()
+        if not lost and (ended.is_cut or self._setbacks.n > 1):
+            self._measure_links()
+
+    def _measure_links(self) -> None:
+        """All nodes live, but not all reach each other: see which."""
+        nodes = self._around.candidates.nodes
+        if len(nodes) < 2:
+            return
+        self._stretch.stage("measuring the network again")
+        self._around.remap(self._inspection.links(nodes))
+        self._stretch.note_measured(self._around.measured)
+
+    def _lose(self, nodes: Collection[str]) -> None:
+        """These nodes are no candidates any more, until they have come back."""
+        self._around.lost |= set(nodes)
+        self._sentries.drop(nodes)
 
     def _silent(self, nodes: Collection[str]) -> set[str]:
         """Which of these nodes, one of whose workers was lost, have not been heard since."""
         asked_s = time.monotonic()
-        while time.monotonic() - asked_s < SILENT_S:
+        while not (silent := self._sentries.silent(nodes, NEARLY_SILENT_S)):
             self._sentries.poll()
             if not self._sentries.silent(nodes, time.monotonic() - asked_s):
-                return set()
+                break
             time.sleep(_POLL_S)
-        return set(nodes)
+        return set(silent)
 
-    def _refreshed(self, without: Collection[str]) -> Cluster:
-        """The cluster once no node of it is held by what has just ended, without some nodes."""
+    def _await_release(self) -> None:
+        """Wait until the last segment's nodes are free again; without those that are not."""
+        around, plan = self._around, self._stretch.book.record.segments[-1].plan
+        used = set(plan.nodes) - around.gone
+        self._stretch.meter.keep_only(around.nodes(used))
         until_s = time.monotonic() + RELEASE_S
-        known = {each.node.id for each in self._cluster.busy}
-        while True:
-            found = refresh(self._cluster, 0.0)
-            held = {each.node.id for each in found.busy} - known - set(without)
-            if not held or time.monotonic() > until_s:
-                kept = tuple(node for node in found.nodes if node.id not in without)
-                return replace(found, nodes=kept)
+        while missing := used - {node.id for node in self._roster.free()} - around.lost:
+            self._sentries.poll()
+            is_over = time.monotonic() > until_s
+            self._lose(missing if is_over else self._sentries.silent(missing, SILENT_S))
             time.sleep(_POLL_S)
+        self._stretch.meter.keep_only(around.nodes(used - around.lost))
 
     # ------------------------------------------------------------------ a segment
 
     def _segment(self, decision: Decision) -> Ended:
         stretch, plan = self._stretch, decision.chosen
-        nodes = {node.id: node for node in self._cluster.nodes}
+        around = self._around
+        nodes = {node.id: node for node in around.cluster.nodes}
         held = [nodes[node] for node in dict.fromkeys(plan.nodes)]
         stretch.meter.hold(held)
         stretch.meter.keep_only(held)
-        fit = self._measured.workload.fits[0]
+        fit = around.measured.workload.fits[0]
         segment = Segment(plan, timestamp(now()), global_batch=fit.global_batch)
         record = stretch.book.record
         stretch.book.write(replace(record, segments=(*record.segments, segment)))
@@ -193,7 +261,7 @@ class Segments:
             replace(self._placed(plan, held), watch=watch),
             self._keeper,
             stretch.log_dir / "ray-train",
-            self._measured.network,
+            around.measured.network,
             self._sentries.end_workers,
         )
         training.start()
@@ -207,18 +275,36 @@ class Segments:
             steps_per_epoch=fit.steps,
             expected_step_s=decision.candidate.prediction.step_s.mean,
             steps_before=self._steps_done,
-            lookout=SegmentLookout(stretch.run, plan, nodes, self._sentries),
+            lookout=SegmentLookout(
+                stretch.run, plan, nodes, self._sentries, self._reviewer(decision).review
+            ),
         ).run()
 
-    def _placed(self, plan: Plan, held: Collection[Node]) -> Job:
+    def _reviewer(self, decision: Decision) -> Reviewer:
+        step_s = decision.candidate.prediction.step_s
+        return Reviewer(
+            self._stretch,
+            self._decider,
+            self._around,
+            self._roster,
+            self._inspection,
+            decision.chosen,
+            (step_s.low, step_s.high),
+            time.monotonic,
+        )
+
+    def _placed(self, plan: Plan, held: Sequence[Node]) -> Job:
         """The job with each rank's node and threads, and the checkpoint to go on from."""
         cpus = {node.id: node.cpus for node in held}
+        direct, workload = _direct(plan), self._around.measured.workload
+        batch = workload.fits[0].global_batch
         threads = [max(1, int(cpus[node] / plan.nodes.count(node))) for node in plan.nodes]
         return replace(
             self._job,
             node_ids=plan.nodes,
             threads=tuple(threads),
-            direct=_direct(plan),
+            direct=direct,
+            shares=first_slices(plan, held, workload, batch) if direct is not None else (),
             sync_batchnorm=plan.options.sync_batchnorm,
             checkpoint=self._start.checkpoint,
             artifacts=self._start.files,

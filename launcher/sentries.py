@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from launcher.worker.activity import Activity
+from launcher.worker.sentry import Sentry
 from policies.schema import Node
 
 logger = logging.getLogger(__name__)
@@ -14,6 +15,7 @@ logger = logging.getLogger(__name__)
 ASK_EVERY_S: Final = 1.0
 STACKS_S: Final = 3.0
 SPEEDS_S: Final = 5.0
+CLEAR_S: Final = 1.0
 # Whoever asks has been asleep itself (a suspended machine, a stopped process) if it was away for
 # so long: then the others' silence means nothing.
 AWAY_S: Final = 3.0
@@ -44,8 +46,8 @@ class Posts(Protocol):
     def end_workers(self) -> None:
         """Kill what is left of the workers everywhere; returns at once."""
 
-    def dismiss(self) -> None:
-        """End the sentries."""
+    def dismiss(self, node_ids: Iterable[str]) -> None:
+        """Let the sentries on these nodes clear up, and end all; blocks for `CLEAR_S` at most."""
 
 
 class SentryLostError(Exception):
@@ -162,8 +164,47 @@ class Sentries:
         self._posts.end_workers()
 
     def dismiss(self) -> None:
-        """End the sentries."""
-        self._posts.dismiss()
+        """Clear up what workers have left on their nodes, and end the sentries."""
+        self._posts.dismiss(list(self._nodes))
+
+
+class LocalPosts:
+    """The sentry of an embedded Ray: this very process, on the one node that there is."""
+
+    def __init__(self) -> None:
+        self._sentry: Sentry | None = None
+
+    def station(self, node: Node) -> None:
+        """See `Posts`."""
+        self._sentry = Sentry(node.id)
+
+    def ask(self, node_id: str, watch: str) -> Any:  # noqa: ARG002 - there is one node
+        """See `Posts`."""
+        return self._sentry.look(watch) if self._sentry is not None else ()
+
+    def answer(self, ticket: Any) -> tuple[Activity, ...] | None:
+        """See `Posts`."""
+        found: tuple[Activity, ...] = ticket
+        return found
+
+    def stacks(self, node_ids: Iterable[str]) -> dict[int, str]:  # noqa: ARG002
+        """See `Posts`."""
+        return self._sentry.stacks() if self._sentry is not None else {}
+
+    def speeds(self, node_ids: Iterable[str]) -> dict[str, float]:
+        """See `Posts`."""
+        sentry = self._sentry
+        return {node: sentry.speed() for node in node_ids} if sentry is not None else {}
+
+    def end_workers(self) -> None:
+        """See `Posts`."""
+        if self._sentry is not None:
+            self._sentry.end_workers()
+
+    def dismiss(self, node_ids: Iterable[str]) -> None:  # noqa: ARG002
+        """See `Posts`."""
+        self.end_workers()
+        self._sentry = None
 
 
 class RayPosts:
@@ -176,8 +217,6 @@ class RayPosts:
         """See `Posts`."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        from launcher.worker.sentry import Sentry
 
         here = NodeAffinitySchedulingStrategy(node.id, soft=False)
         # Two threads: one that reads stacks still says that it is alive.
@@ -237,10 +276,11 @@ class RayPosts:
         for actor in self._actor_by_node.values():
             actor.end_workers.remote()
 
-    def dismiss(self) -> None:
+    def dismiss(self, node_ids: Iterable[str]) -> None:
         """See `Posts`."""
         import ray
 
+        self._answers("end_workers", node_ids, CLEAR_S)
         for actor in self._actor_by_node.values():
             ray.kill(actor)
         self._actor_by_node.clear()

@@ -194,6 +194,8 @@ class Standing:
 
     def _on_checkpoint(self, detail: dict[str, Any]) -> None:
         self.checkpoint_s = detail["took_s"]
+        steps = int(detail["position"].get("total_steps", 0))  # a stop may tell it here only
+        self.total_steps = max(self.total_steps, steps)
         record = self._book.record
         kept = CheckpointRecord(
             timestamp(now()), detail["position"], detail["path"], detail["bytes"]

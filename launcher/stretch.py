@@ -1,6 +1,7 @@
 """What all parts of one stretch of a run share: the request, the record, money, the screen."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +19,7 @@ from launcher.standing import View
 from launcher.storage import Storage
 from launcher.stored import Shipped
 from launcher.supervise import Allowance
-from policies.schema import Decision, Situation
+from policies.schema import Decision, Node, Situation
 
 
 class Screen(View, Protocol):
@@ -32,6 +33,9 @@ class Screen(View, Protocol):
 
     def decided(self, decision: Decision, situation: Situation) -> None:
         """Show the candidates and the reason."""
+
+    def note(self, text: str) -> None:
+        """Say in a line what happened, or was decided."""
 
     def confirm(self, question: str) -> bool:
         """Ask the person at the terminal."""
@@ -93,11 +97,36 @@ class Stretch:
         self.screen.warn(text)
         self.happened("warning", text)
 
+    def note(self, text: str) -> None:
+        """Say in a line what happened, and note it."""
+        self.screen.note(text)
+        self.happened("note", text)
+
     def happened(self, kind: str, detail: str) -> None:
         """Note an event in the record."""
         self.book.write(self.book.record.happened(kind, detail, now()))
 
     def note_cluster(self, cluster: Cluster) -> None:
-        """Write down the cluster as it is now."""
-        noted = ClusterRecord(cluster.address, cluster.nodes, cluster.embedded, cluster.how)
+        """Write down the cluster with all nodes that were candidates at any time."""
+        before = self.book.record.cluster
+        nodes = {node.id: node for node in before.nodes} if before is not None else {}
+        if not self.book.record.segments:
+            nodes = {}
+        nodes |= {node.id: node for node in cluster.nodes}
+        noted = ClusterRecord(cluster.address, tuple(nodes.values()), cluster.embedded, cluster.how)
         self.book.write(replace(self.book.record, cluster=noted))
+
+    def note_measured(self, measured: Measured) -> None:
+        """Write down network and workload as they are known now."""
+        record = self.book.record
+        self.book.write(replace(record, network=measured.network, workload=measured.workload))
+
+    def note_to_start(self, decision: Decision, nodes: Sequence[Node]) -> None:
+        """Write down the nodes that a decision counts on and that are yet to be started."""
+        named = {node for candidate in decision.candidates for node in candidate.plan.nodes}
+        new = tuple(node for node in nodes if not node.is_up and node.id in named)
+        record, cluster = self.book.record, self.book.record.cluster
+        if new and cluster is not None:
+            up = tuple(node for node in cluster.nodes if node.is_up)
+            noted = replace(cluster, nodes=(*up, *new))
+            self.book.write(replace(record, cluster=noted))

@@ -204,7 +204,7 @@ class SegmentRun:
         self._keeper.order.remote(ORDER_STOP)
 
     def abort(self) -> None:
-        """End the workers at once: with their controller Ray ends them and frees their nodes."""
+        """End the workers at once: kill them and their controller, and free their nodes."""
         import ray
 
         self._is_aborted = True
@@ -214,6 +214,7 @@ class SegmentRun:
         self._made.is_cancelled = True
         if self._made.controller is not None:
             ray.kill(self._made.controller)
+        remove_placement_groups()
 
     def _fit(self) -> None:
         try:

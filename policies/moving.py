@@ -113,7 +113,8 @@ def weigh(
         what = f"{dollars(abs(saved_usd))} of {dollars(stay.usd)}"
     saved, left = (saved_usd, stay.usd) if by_cost else (saved_s, stay.left_s)
     price = price_s * (stay.usd / max(stay.left_s, 1e-9)) if by_cost else price_s
-    if go.p_fits >= stay.p_fits + SAFER and go.p_fits >= P_FITS:
+    is_safer = go.p_fits >= P_FITS and go.p_fits >= stay.p_fits + SAFER
+    if is_safer and saved < moves.least_s(left, price):
         return Verdict(True, "the current plan would hardly keep the limits any more")
     if saved <= 0.0:
         return Verdict(False, f"moving would lose {what}")

@@ -51,7 +51,10 @@ class FakePosts:
     def end_workers(self) -> None:
         self.ended += 1
 
-    def dismiss(self) -> None:
+    def speeds(self, node_ids: Iterable[str]) -> dict[str, float]:
+        return dict.fromkeys(node_ids, 1.0)
+
+    def dismiss(self, node_ids: Iterable[str]) -> None:
         self.stationed.clear()
 
 

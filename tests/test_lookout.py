@@ -80,7 +80,7 @@ def test_a_worker_that_died_without_a_word_is_lost_at_once(scene: Scene) -> None
 
 def test_a_worker_that_was_stopped_is_lost_after_a_while(scene: Scene) -> None:
     scene.posts.activities[scene.ids[1]] = (an_activity(1, is_stopped=True),)
-    assert scene.found_after(3.0) is None
+    assert scene.found_after(2.5) is None
     found = scene.found_after(4.0)
     assert found == Lost("The worker of rank 1 on 10.0.0.5 was stopped by a signal.")
 

@@ -83,7 +83,7 @@ class Event:
     artifacts   {path, files, bytes}
     model       {path, bytes}
     warning     {text}
-    error       {rank, kind, text}, and `peer`, the rank that was lost, where that is known
+    error       {rank, kind, text}, and of a lost peer {peer, is_cut}
     end         {how}: "done" or "stopped"
     """
 
