@@ -3,10 +3,10 @@
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ from launcher.cluster import Cluster
 from launcher.connectivity import OPEN_PORTS, peers
 from launcher.diagnosis import Findings, allowed_cpus, diagnose
 from launcher.errors import ClusterError
+from launcher.node_agents import NodeAgents
 from launcher.problem import Problem
 from launcher.script_needs import ScriptNeeds
 from launcher.worker.checkup import (
-    TOKEN_BYTES,
-    CheckupAgent,
     NodeFacts,
     Peer,
     connection_error,
@@ -109,6 +108,7 @@ def checkup(
     cache: Path | None = None,
     deadline_s: float = DEADLINE_S,
     now_s: float | None = None,
+    agents: NodeAgents | None = None,
 ) -> Checkup:
     """Check the cluster's candidates, unless these very nodes were found fit a while ago.
 
@@ -121,6 +121,7 @@ def checkup(
         cache: a file that remembers sets of nodes without a problem; None: always check.
         deadline_s: for all nodes together.
         now_s: seconds since the epoch.
+        agents: on these very nodes, which their owner ends; None: own ones.
     """
     if cluster.embedded or not cluster.nodes:
         return Checkup()
@@ -130,7 +131,7 @@ def checkup(
     if known is not None and now_s - known.at_s < REMEMBERED_S:
         log.info("these %d nodes were found fit a while ago", len(cluster.nodes))
         return Checkup(allowed_cpus_by_node=known.allowed_cpus_by_node)
-    found = examine(cluster.nodes, needs, deadline_s=deadline_s)
+    found = examine(cluster.nodes, needs, deadline_s=deadline_s, agents=agents)
     problems = diagnose(found, needs)
     concluded = conclude(found, problems)
     if cache is not None and not any(each.level in ("warn", "fail") for each in problems):
@@ -169,35 +170,36 @@ def examine(
     *,
     deadline_s: float = DEADLINE_S,
     progress: Callable[[str], None] = lambda _: None,
+    agents: NodeAgents | None = None,
 ) -> Findings:
     """Ask all nodes at the same time what is there, and let them meet each other.
 
     A node that does not answer costs its waiting time once.
+
+    Args:
+        nodes: whom to ask.
+        needs: what the script needs on them.
+        deadline_s: for all of it.
+        progress: is told in a few words what is going on.
+        agents: on these very nodes, which their owner ends; None: own ones.
     """
     import ray
 
-    token = os.urandom(TOKEN_BYTES)
     driver = ray.get_runtime_context().get_node_id()
     until_s = time.monotonic() + deadline_s
-    agents: dict[str, Any] = {}
-    try:
+    with NodeAgents(nodes) if agents is None else nullcontext(agents) as own:
         progress(f"asking {_count(nodes)}")
-        agents |= _start_agents(nodes, token)
+        there = own.started()
         mine = node_facts(needs.on_node, None)
-        facts, silence = _facts(agents, needs, until_s)
-        there = [Peer(n.id, n.ip, facts[n.id].port) for n in nodes if n.id in facts]
-        progress(f"letting {_count(there)} meet")
+        facts, silence = _facts(there, needs, until_s)
+        met = [Peer(n.id, n.ip, facts[n.id].port) for n in nodes if n.id in facts]
+        progress(f"letting {_count(met)} meet")
         meetings = {
-            peer.node: agents[peer.node].meet.remote(
-                [there[j] for j in peers(i, len(there))], CONNECT_S
-            )
-            for i, peer in enumerate(there)
+            peer.node: there[peer.node].meet.remote([met[j] for j in peers(i, len(met))], CONNECT_S)
+            for i, peer in enumerate(met)
         }
-        from_driver = meet(there, token, CONNECT_S)
+        from_driver = meet(met, own.token, CONNECT_S)
         contacts, unheard = _answers(meetings, max(until_s - time.monotonic(), 2 * CONNECT_S))
-    finally:
-        for agent in agents.values():
-            ray.kill(agent)
     for node in unheard:
         silence[node] = "its checkup agent stopped answering"
         del facts[node]
@@ -222,19 +224,6 @@ def unreachable(nodes: Sequence[Node]) -> dict[str, str]:
         node.id: f"{error} from this machine to its Ray ({node.ip}:{port}): {OPEN_PORTS}"
         for (node, port), error in zip(there, errors, strict=True)
         if error is not None
-    }
-
-
-def _start_agents(nodes: Sequence[Node], token: bytes) -> dict[str, Any]:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    remote = ray.remote(num_cpus=0, max_restarts=0)(CheckupAgent)
-    return {
-        node.id: remote.options(
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)
-        ).remote(node.ip, token)
-        for node in nodes
     }
 
 

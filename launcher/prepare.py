@@ -16,6 +16,7 @@ from launcher.checkup import Checkup, checkup
 from launcher.cluster import Cluster
 from launcher.config import Environment, Request
 from launcher.errors import ScriptError, UsageError
+from launcher.node_agents import NodeAgents
 from launcher.preflight import Script, check_script
 from launcher.probe import probe
 from launcher.profiler import Holding, ProfileCache, fingerprint, profile
@@ -157,22 +158,30 @@ def measure(
     """
     checked: Future[Checkup] = Future()
     probed: Future[Network] = Future()
+    agents = NodeAgents(cluster.nodes)
     if len(cluster.nodes) > 1:
         stage(f"checking {len(cluster.nodes):,} nodes and measuring the network between them")
+
+    def probe_when_checked() -> Network:
+        return _probe(cluster, environment, lambda: wait([checked]), agents)
 
     def profile_when_quiet() -> tuple[Workload, bool]:
         fit = checked.result().fit_part(cluster)
         if len(cluster.nodes) > 1:
             probed.result()
+            agents.stop()
         return _profile(fit, request, job, shipped, environment, meter, stage)
 
-    network, (workload, remembered), found = side_by_side(
-        [
-            lambda: _told(probed, lambda: _probe(cluster, environment, lambda: wait([checked]))),
-            profile_when_quiet,
-            lambda: _told(checked, lambda: _check(cluster, request, shipped, environment)),
-        ]
-    )
+    with agents:
+        network, (workload, remembered), found = side_by_side(
+            [
+                lambda: _told(probed, probe_when_checked),
+                profile_when_quiet,
+                lambda: _told(
+                    checked, lambda: _check(cluster, request, shipped, environment, agents)
+                ),
+            ]
+        )
     return Measured(_without(network, found.reasons_by_node.keys()), workload, remembered, found)
 
 
@@ -216,10 +225,14 @@ def _profile(
 
 
 def _check(
-    cluster: Cluster, request: Request, shipped: Shipped, environment: Environment
+    cluster: Cluster,
+    request: Request,
+    shipped: Shipped,
+    environment: Environment,
+    agents: NodeAgents,
 ) -> Checkup:
     cache = environment.state_dir / "checkups.json"
-    return checkup(cluster, needs_of(request, shipped), cache=cache)
+    return checkup(cluster, needs_of(request, shipped), cache=cache, agents=agents)
 
 
 def needs_of(request: Request, shipped: Shipped) -> ScriptNeeds:
@@ -231,13 +244,16 @@ def needs_of(request: Request, shipped: Shipped) -> ScriptNeeds:
         return ScriptNeeds(paths=tuple(argument_paths(request.args)))
 
 
-def _probe(cluster: Cluster, environment: Environment, quiet: Callable[[], object]) -> Network:
+def _probe(
+    cluster: Cluster, environment: Environment, quiet: Callable[[], object], agents: NodeAgents
+) -> Network:
     return probe(
         cluster,
         deadline_s=PROBE_DEADLINE_S,
         progress=lambda text: logger.info("%s", text),
         cache=environment.state_dir / "network.json",
         quiet=quiet,
+        agents=agents,
     )
 
 

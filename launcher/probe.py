@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Final
 from launcher import network_cache
 from launcher.cluster import Cluster
 from launcher.network_map import Findings, links
+from launcher.node_agents import NodeAgents
 from launcher.probe_agents import RayAgents
 from launcher.probe_routes import Route, interfaces, routes, shared_networks
 from launcher.probe_session import Agents, ProbeSession
@@ -38,6 +40,7 @@ def probe(
     progress: Callable[[str], None] = lambda _: None,
     cache: Path | None = None,
     quiet: Callable[[], object] = lambda: None,
+    agents: NodeAgents | None = None,
 ) -> Network:
     """Measure the paths between all nodes (of many: between O(N log N) pairs).
 
@@ -52,6 +55,7 @@ def probe(
         progress: is told in a few words what is going on.
         cache: a file that remembers maps for ten minutes; None: always measure.
         quiet: is called when all agents are up; returns when nothing else disturbs them.
+        agents: on these very nodes, which their owner ends; None: own ones.
 
     Returns:
         Both directions of every pair that was tried, and each node's loopback.
@@ -64,14 +68,12 @@ def probe(
     started_s = time.monotonic()
     budget = MAX_BYTES_PER_NODE * len(nodes) if max_bytes is None else max_bytes
     progress(f"starting {len(nodes)} probe agents")
-    agents = RayAgents(nodes)
-    try:
-        endpoints = agents.started()
+    with NodeAgents(nodes) if agents is None else nullcontext(agents) as there:
+        on_ray = RayAgents(there)
+        endpoints = on_ray.started()
         quiet()
         until_s = time.monotonic() + deadline_s
-        network = survey(nodes, agents, endpoints, until_s, budget, progress)
-    finally:
-        agents.stop()
+        network = survey(nodes, on_ray, endpoints, until_s, budget, progress)
     took_s = time.monotonic() - started_s
     network = replace(network, probed_at=now.isoformat(), took_s=took_s)
     log.info("probed %d links in %.1f s, silent: %s", len(network.links), took_s, network.silent)

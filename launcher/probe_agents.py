@@ -1,14 +1,12 @@
-"""Probe agents as Ray actors, one per node."""
+"""The probe's view of agents that are Ray actors."""
 
-import os
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from launcher.node_agents import NodeAgents
 from launcher.probe_session import AgentLostError, Ticket
-from launcher.worker.agent import TOKEN_BYTES, ProbeAgent
 from launcher.worker.greeting import Endpoint
-from policies.schema import Node
 
 _START_S: Final = 30.0  # an agent starts in 0.2 to 3 s, with a fifth of a core in 10 to 20 s
 _START_GRACE_S: Final = 4.0
@@ -16,20 +14,10 @@ _ANSWER_S: Final = 2.0  # to fetch an answer that is there
 
 
 class RayAgents:
-    """Agents on Ray nodes; `stop` ends them."""
+    """The agents of a probe on Ray nodes, which `agents` starts and ends."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        token = os.urandom(TOKEN_BYTES)
-        # Two threads: an agent that measures still says that it is alive.
-        remote = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(ProbeAgent)
-        self._actor_by_node: dict[str, Any] = {}
-        for node in nodes:
-            here = NodeAffinitySchedulingStrategy(node.id, soft=False)
-            start = remote.options(scheduling_strategy=here).remote
-            self._actor_by_node[node.id] = start(node.ip, token, everywhere=len(nodes) > 1)
+    def __init__(self, agents: NodeAgents) -> None:
+        self._actor_by_node = agents.started()
 
     def started(self, at_most_s: float = _START_S) -> dict[str, tuple[Endpoint, ...]]:
         """Where those agents answer that come up in time.
@@ -80,10 +68,3 @@ class RayAgents:
             return ray.get(ticket, timeout=_ANSWER_S)
         except (RayError, GetTimeoutError, OSError) as error:
             raise AgentLostError(str(error)) from error
-
-    def stop(self) -> None:
-        """End all agents."""
-        import ray
-
-        for actor in self._actor_by_node.values():
-            ray.kill(actor)

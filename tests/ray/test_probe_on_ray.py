@@ -149,7 +149,7 @@ def test_an_agent_that_freezes_is_silent_and_costs_its_wait_once(cluster: Cluste
 
 def agents() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    return [p for p in children if "ProbeAgent" in " ".join(p.cmdline())]
+    return [p for p in children if "NodeAgent" in " ".join(p.cmdline())]
 
 
 def test_a_node_that_starts_no_agent_is_silent(cluster: Cluster, three_nodes: Any) -> None:
