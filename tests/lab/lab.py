@@ -293,6 +293,7 @@ class Lab(Hosts):
         num_cpus: float | Sequence[float] = 1,
         auth: bool = False,
         env: Mapping[str, str] | None = None,
+        head_words: Sequence[str] = (),
     ) -> str:
         """Start Ray on hosts, the head on the first; returns when all have joined.
 
@@ -304,6 +305,7 @@ class Lab(Hosts):
             num_cpus: what Ray may hand out on each host, one number or one per host.
             auth: whether the cluster demands a token.
             env: further variables of Ray's processes.
+            head_words: further options of `ray start` on the head.
         """
         names = self.names if hosts is None else tuple(hosts)
         counts = [num_cpus] * len(names) if isinstance(num_cpus, (int, float)) else list(num_cpus)
@@ -315,7 +317,8 @@ class Lab(Hosts):
         self.environment = authentication(self.hosts.values(), demanded=auth)
         for name in names:
             self.set_cpu(name, None)
-        self._ray_address = start_cluster(nodes, {**self.environment, **(env or {})})
+        environment = {**self.environment, **(env or {})}
+        self._ray_address = start_cluster(nodes, environment, head_words)
         for name, cpus in zip(self.names, self._cpus, strict=True):
             self.set_cpu(name, cpus)
         return self._ray_address

@@ -46,15 +46,23 @@ class RayNode:
         return ["ray", "start", *words]
 
 
-def start_cluster(nodes: Sequence[RayNode], environment: Mapping[str, str]) -> str:
+def start_cluster(
+    nodes: Sequence[RayNode], environment: Mapping[str, str], head_words: Sequence[str] = ()
+) -> str:
     """Start Ray on the hosts, the head on the first; returns when all have joined.
+
+    Args:
+        nodes: what each host offers.
+        environment: of Ray's processes.
+        head_words: further options of `ray start` on the head.
 
     Returns:
         The cluster's address.
     """
     head, *others = nodes
     address = f"{head.host.addresses[0]}:{PORT}"
-    _start(head, ["--head", f"--port={PORT}", "--include-dashboard=false"], environment)
+    words = ["--head", f"--port={PORT}", "--include-dashboard=false", *head_words]
+    _start(head, words, environment)
     with ThreadPoolExecutor(len(nodes)) as pool:  # `ray start` returns when the node has joined
         list(pool.map(lambda node: join_cluster(node, address, environment), others))
     return address
