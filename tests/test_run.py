@@ -3,10 +3,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ray.exceptions import ActorDiedError
 
 from launcher.book import now
 from launcher.config import Environment
 from launcher.errors import ClusterError, RecordError, UsageError
+from launcher.launch import Launch
 from launcher.ownership import Driver, Watch, this_driver
 from launcher.process import Process
 from launcher.record import RunRecord
@@ -142,3 +144,18 @@ def test_a_cluster_that_is_not_there_leaves_the_name_free(
     assert [record.run for record in begun] == ["brave-otter"]
     assert not store.has("brave-otter")
     assert store.storage.list("runs") == ()
+
+
+def test_a_driver_that_its_cluster_has_given_up_says_how_to_go_on(
+    keep: Keep, store: RunStore, around: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def given_up(_: Launch) -> str:
+        raise ActorDiedError
+
+    monkeypatch.setattr(Launch, "_connected", given_up)
+    keep(status="interrupted")
+    result = resume("brave-otter", a_request(store.storage.uri), around, a_watch())
+    assert "given this driver up (ActorDiedError)" in str(result.error)
+    assert "launch resume brave-otter" in str(result.error)
+    record = store.load("brave-otter")
+    assert (record.status, record.exit_code) == ("failed", 4)
