@@ -353,7 +353,7 @@ N_WORKERS_BY_CASE = {
     own_loop_stops: {1, 2, 3},
     unequal_shares: {2, 3},
     different_weights: {2, 3},
-    epoch_weights: {2, 3},
+    epoch_weights: {2, 3, 4},
     slices_follow_speed: {2, 3},
     dropout_masks: {2, 3},
     local_batch_norm: {2, 3},

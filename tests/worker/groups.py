@@ -14,9 +14,11 @@ import numpy as np
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 500
-SCRIPTS = ("input", "model", "own_loop")
 PLAIN = 0
 """Number of workers that stands for plain Keras, without the engine."""
+SCRIPTS = ("input", "model", "own_loop")
+WITH_OWN_LOOPS = {("keras", PLAIN), ("tf_keras", PLAIN), ("keras", 2), ("tf_keras", 3)}
+"""Groups that run the cases of own loops, too, where they run all."""
 
 
 def script_cases() -> list[str]:

@@ -225,6 +225,17 @@ def fit_clipped(keras):
     return results
 
 
+def fit_frozen(keras):
+    """A frozen layer, weight decay, several steps an execution, and compilation asked for."""
+    x, y = data()
+    model = mlp(keras)
+    model.layers[0].trainable = False
+    optimizer = keras.optimizers.Adam(0.05, weight_decay=0.02)
+    compiled(model, optimizer, jit_compile=True, steps_per_execution=2)
+    history = model.fit(x, y, epochs=EPOCHS, batch_size=48, verbose=0)
+    return curve(history, weights=[float(np.abs(w).sum()) for w in model.get_weights()])
+
+
 def fit_metrics(keras):
     x, y = data()
     binary = (y == 1).astype("float32")

@@ -34,6 +34,9 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     import own_profile_cases
 
+    from launcher.worker import own_loop_profile
+
+    own_loop_profile.MEASURE_S = 0.3
     results = {}
     for name in own_profile_cases.NAMES:
         keras.backend.clear_session()

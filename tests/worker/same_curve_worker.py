@@ -36,13 +36,16 @@ def main() -> None:
         parallel.install([framework])
     sys.path.insert(0, str(Path(__file__).parent))
     import engine_cases
+    import groups
     import input_cases
     import model_cases
     import own_loop_cases
 
     results = {}
     engine = engine_cases.Engine(parallel, rank, n)
-    modules = [] if n == 1 else [input_cases, model_cases, own_loop_cases]
+    modules = [] if n == 1 and names == "all" else [input_cases, model_cases]
+    if names != "all" or (framework, n) in groups.WITH_OWN_LOOPS:
+        modules.append(own_loop_cases)
     script_cases = {k: v for m in modules for k, v in vars(m).items() if _is_case(m, v)}
     own_cases = engine_cases.cases(n)
     for name, case in {**script_cases, **own_cases}.items():

@@ -8,30 +8,32 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 TOLERANCE = 1e-5
 HANDFUL = (
-    "fit_tf_data",
-    "fit_tiny_batches",
-    "fit_masked",
-    "fit_embedding",
-    "fit_many_steps_per_execution",
-    "fit_two_optimizers",
-    "fit_clipped",
+    *("fit_tf_data", "fit_tiny_batches", "fit_masked", "fit_embedding", "fit_clipped"),
+    *("fit_many_steps_per_execution", "fit_two_optimizers", "fit_loss_scaled", "fit_frozen"),
+    *("own_function", "own_gan", "own_masked"),
 )
+FEW = ("fit_tiny_batches", "fit_masked", "fit_loss_scaled", "own_function", "own_masked")
 OF_THE_ENGINE = ("epoch_weights", "slices_follow_speed", "stop_in_mid_epoch")
 GROUPS = {
     "one_shot": ("keras", 2, "3,1"),
     "two_shot+overlap": ("keras", 3, "1,2,1.5"),
+    "two_shot": ("keras", 4, ""),
     "ring+overlap": ("tf_keras", 2, "1,2"),
 }
 """By algorithm: framework, number of workers, shares."""
 
 
+CASES = {"one_shot": script_cases(), "two_shot": FEW}
+
+
 def cases_of(algorithm):
-    return script_cases() if algorithm == "one_shot" else HANDFUL
+    return CASES.get(algorithm, HANDFUL)
 
 
 def results(algorithm, case):
     framework, n, shares = GROUPS[algorithm]
-    cases = ",".join([*cases_of(algorithm), *OF_THE_ENGINE])
+    own = [each for each in OF_THE_ENGINE if n < 4 or each == "epoch_weights"]
+    cases = ",".join([*cases_of(algorithm), *own])
     found = [rank[case] for rank in group(framework, n, cases, algorithm, shares)]
     for one in found:
         assert not (isinstance(one, dict) and "error" in one), one["error"]
@@ -43,9 +45,19 @@ def results(algorithm, case):
 )
 def test_workers_train_as_one_machine(algorithm, case):
     expected = group(GROUPS[algorithm][0], PLAIN)[0][case]
-    worst = max(difference(expected, found) for found in results(algorithm, case))
+    ranks = results(algorithm, case)
+    worst = max(difference(expected, found) for found in ranks)
     print(f"{algorithm} {case}: {worst:.1e}")
     assert worst < TOLERANCE
+    if case.startswith("own_"):
+        assert all(difference(ranks[0], found) == 0 for found in ranks)
+
+
+@pytest.mark.parametrize("case", FEW)
+def test_a_worker_alone_is_one_machine(case):
+    (found,) = group("keras", 1, ",".join(FEW))
+    assert not (isinstance(found[case], dict) and "error" in found[case]), found[case]["error"]
+    assert difference(group("keras", PLAIN)[0][case], found[case]) < TOLERANCE
 
 
 @pytest.mark.parametrize("algorithm", GROUPS)
