@@ -173,7 +173,7 @@ def _install_functions(parallel: DataParallel, passes: _Passes) -> None:
     make = tf.function
     warned: list[bool] = []
 
-    def function(func: Any = None, **options: Any) -> Any:
+    def function(func: Any = None, *signature: Any, **options: Any) -> Any:
         exchanges = parallel.shares_data or parallel.own.watcher.picks_rows
         if exchanges and options.get("jit_compile") and not parallel.is_in_keras:
             options["jit_compile"] = False
@@ -181,8 +181,9 @@ def _install_functions(parallel: DataParallel, passes: _Passes) -> None:
                 logger.warning("jit_compile=True is switched off: workers cannot exchange in XLA")
                 warned.append(True)
         if func is None:
-            return lambda decorated: function(decorated, **options)
-        return make(_returning(func, parallel) if parallel.shares_data else func, **options)
+            return lambda decorated: function(decorated, *signature, **options)
+        traced = _returning(func, parallel) if parallel.shares_data else func
+        return make(traced, *signature, **options)
 
     def call(original: Any, _function: Any, *args: Any, **kwargs: Any) -> Any:
         passes.given((*args, *kwargs.values()))
