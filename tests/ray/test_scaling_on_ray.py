@@ -1,5 +1,6 @@
 """A cluster that grows: Ray's autoscaler with its fake provider, all nodes on this machine."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -114,13 +115,13 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     """End a head, and all nodes that its autoscaler has started."""
     if process.poll() is not None:
         return
-    family = [*psutil.Process(process.pid).children(recursive=True), process]
-    for each in family:
-        try:
-            each.kill()
-        except psutil.NoSuchProcess:
-            continue
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
     process.wait()
+    for each in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(family, LIMIT_S)
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
