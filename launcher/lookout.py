@@ -107,7 +107,7 @@ class SegmentLookout:
         idle_s = self._patience.idle_s(now_s)
         stacks = self._sentries.stacks(self._used)
         for rank, text in sorted(stacks.items()):
-            logger.warning("stack of rank %d on %s:\n%s", rank, self._place(rank), text)
+            logger.info("stack of rank %d on %s:\n%s", rank, self._place(rank), text)
         places = {rank: self._nodes[node].ip for rank, node in enumerate(self._plan.nodes)}
         who = who_waits(workers, stacks, places, self._run)
         return Lost(f"Training is stuck: no progress for {idle_s:.0f} s. {who}", is_stuck=True)

@@ -12,7 +12,9 @@ from launcher.worker.activity import Activity, Phase
 _FRAME: Final = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 _TRAINING: Final = "launcher/worker/loop.py"
 _EXCHANGE: Final = ("launcher/worker/exchange/", "launcher/worker/step.py")
-_TENSORFLOW: Final = ("/tensorflow/python/",)
+_TENSORFLOW: Final = "/tensorflow/python/"
+_CALLED_BACK: Final = "/tensorflow/python/ops/script_ops.py"
+_WAITS: Final = "waits for the others' gradients"
 
 WORDS_BY_PHASE: Final[Mapping[Phase, str]] = {
     Phase.STARTING: "starting",
@@ -37,35 +39,64 @@ class Frame:
         return f"{PurePosixPath(self.file).name} line {self.line} ({self.function})"
 
 
-def training_thread(stacks: str) -> tuple[Frame, ...]:
-    """The frames of the thread that trains, innermost first, from what `faulthandler` wrote."""
-    for thread in re.split(r"\n\s*\n", stacks):
-        frames = tuple(
+Thread = tuple[Frame, ...]
+
+
+def threads(stacks: str) -> list[Thread]:
+    """Each thread's frames, innermost first, as `faulthandler` wrote them; training comes first."""
+    found = [
+        tuple(
             Frame(m["file"], int(m["line"]), m["function"])
             for m in map(_FRAME.match, thread.splitlines())
             if m is not None
         )
-        if any(_TRAINING in frame.file for frame in frames):
-            return frames
-    return ()
+        for thread in re.split(r"\n\s*\n", stacks)
+    ]
+    return sorted(filter(None, found), key=lambda thread: not _is_in(thread, _TRAINING))
 
 
-def whereabouts(frames: Sequence[Frame], run: str) -> str | None:
-    """Where a rank is, in words; None where its stack does not tell.
+def whereabouts(stacks: str, run: str) -> str | None:
+    """Where a rank is, in words; None where its stacks do not tell.
+
+    What TensorFlow calls back, such as the exchange or a generator of data, runs in threads of
+    TensorFlow's own, while the thread that trains waits inside TensorFlow.
 
     Args:
-        frames: of its training thread, innermost first.
+        stacks: what `faulthandler` wrote.
         run: the run's name, by which the private copy of the script's folder is known.
     """
-    own = next((frame for frame in frames if f"/launch-{run}-" in frame.file), None)
-    for frame in frames:
-        if any(part in frame.file for part in _EXCHANGE):
-            return "waits for the others' gradients"
-        if any(part in frame.file for part in _TENSORFLOW):
-            return "is inside TensorFlow" + (f", called from {own}" if own else "")
+    found = threads(stacks)
+    if not found or not _is_in(found[0], _TRAINING):
+        return None
+    training, *others = found
+    own = _own(training, run)
+    for frame in training:
+        if _is_in((frame,), *_EXCHANGE):
+            return _WAITS
+        if _is_in((frame,), _TENSORFLOW):
+            return _inside_tensorflow(others, own, run)
         if frame is own:
             return f"is in {own}"
-    return f"is in {frames[0]}" if frames else None
+    return f"is in {training[0]}"
+
+
+def _inside_tensorflow(others: Sequence[Thread], own: Frame | None, run: str) -> str:
+    called_back = [thread for thread in others if _is_in(thread, _CALLED_BACK)]
+    if any(_is_in(thread, *_EXCHANGE) for thread in called_back):
+        return _WAITS
+    for thread in called_back:
+        if (frame := _own(thread, run)) is not None:
+            return f"waits in TensorFlow for {frame}"
+    return "is inside TensorFlow" + (f", called from {own}" if own else "")
+
+
+def _is_in(frames: Thread, *parts: str) -> bool:
+    return any(part in frame.file for frame in frames for part in parts)
+
+
+def _own(frames: Thread, run: str) -> Frame | None:
+    """The innermost frame of the script's own."""
+    return next((frame for frame in frames if f"/launch-{run}-" in frame.file), None)
 
 
 def who_waits(
@@ -92,7 +123,7 @@ def who_waits(
 
 
 def _waits(text: str) -> bool:
-    return text.startswith("waits")
+    return text.startswith(_WAITS)
 
 
 def _words(activity: Activity, stacks: str | None, run: str) -> str:
@@ -100,6 +131,6 @@ def _words(activity: Activity, stacks: str | None, run: str) -> str:
         return "its process is gone"
     if activity.is_stopped:
         return "its process is stopped"
-    place = whereabouts(training_thread(stacks), run) if stacks else None
+    place = whereabouts(stacks, run) if stacks else None
     at = WORDS_BY_PHASE[activity.phase]
     return f"{place}, {at}" if place else f"{at}; its stack is not known"

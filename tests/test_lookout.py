@@ -95,6 +95,7 @@ def test_a_worker_that_was_stopped_for_a_moment_is_not(scene: Scene) -> None:
 def test_training_without_progress_is_stuck_and_says_who_waits(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     scene.posts.stacks_by_rank = {0: "Thread 0x01 …", 1: "Thread 0x02 …"}
     found = scene.found_after(70.0)
     assert isinstance(found, Lost)

@@ -1,4 +1,4 @@
-from launcher.stacks import training_thread, whereabouts, who_waits
+from launcher.stacks import threads, whereabouts, who_waits
 from launcher.worker.activity import Phase
 from tests.fake_posts import an_activity
 
@@ -26,29 +26,45 @@ DATA = stacks(
     '  File "/tmp/launch-calm-fox-a1b2/project/data.py", line 12 in rows',
     '  File "/tmp/launch-calm-fox-a1b2/project/train.py", line 30 in <module>',
 )
+IN_TENSORFLOW = stacks(
+    '  File "/v/tensorflow/python/eager/execute.py", line 53 in quick_execute',
+    '  File "/tmp/launch-calm-fox-a1b2/project/train.py", line 30 in <module>',
+)
+
+
+def called_back(*frames: str) -> str:
+    """Another thread, in which TensorFlow calls Python."""
+    script_ops = '  File "/v/tensorflow/python/ops/script_ops.py", line 269 in __call__'
+    return "\n".join(["Thread 0x02 (most recent call first):", *frames, script_ops, "", ""])
 
 
 def test_the_training_thread_is_found_among_others() -> None:
-    frames = training_thread(EXCHANGE)
-    assert len(frames) == 6
-    assert str(frames[1]) == "inbox.py line 70 (take)"
-    assert training_thread("Fatal Python error: Aborted") == ()
+    first, second = threads(EXCHANGE)
+    assert len(first) == 6
+    assert str(first[1]) == "inbox.py line 70 (take)"
+    assert str(second[0]) == "worker.py line 900 (main_loop)"
+    assert threads("Fatal Python error: Aborted") == []
 
 
 def test_a_rank_that_waits_in_the_exchange_is_told_from_one_in_the_script() -> None:
-    assert whereabouts(training_thread(EXCHANGE), "calm-fox") == "waits for the others' gradients"
-    assert whereabouts(training_thread(DATA), "calm-fox") == "is in data.py line 12 (rows)"
-    assert whereabouts((), "calm-fox") is None
+    assert whereabouts(EXCHANGE, "calm-fox") == "waits for the others' gradients"
+    assert whereabouts(DATA, "calm-fox") == "is in data.py line 12 (rows)"
+    assert whereabouts("", "calm-fox") is None
+
+
+def test_the_exchange_in_a_thread_of_tensorflows_own_is_found() -> None:
+    other = called_back('  File "/v/launcher/worker/exchange/direct.py", line 120 in sum')
+    assert whereabouts(other + IN_TENSORFLOW, "calm-fox") == "waits for the others' gradients"
+
+
+def test_data_that_tensorflow_waits_for_is_found() -> None:
+    other = called_back('  File "/tmp/launch-calm-fox-a1b2/project/data.py", line 16 in rows')
+    words = whereabouts(other + IN_TENSORFLOW, "calm-fox")
+    assert words == "waits in TensorFlow for data.py line 16 (rows)"
 
 
 def test_a_call_of_tensorflow_names_the_line_of_the_script() -> None:
-    frames = training_thread(
-        stacks(
-            '  File "/v/tensorflow/python/eager/execute.py", line 53 in quick_execute',
-            '  File "/tmp/launch-calm-fox-a1b2/project/train.py", line 30 in <module>',
-        )
-    )
-    words = whereabouts(frames, "calm-fox")
+    words = whereabouts(IN_TENSORFLOW, "calm-fox")
     assert words == "is inside TensorFlow, called from train.py line 30 (<module>)"
 
 

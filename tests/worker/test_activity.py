@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,10 @@ NODE = "3f7a9c" * 8
 
 
 @pytest.fixture
-def watch() -> str:
-    return f"test-{uuid.uuid4().hex[:8]}"
+def watch() -> Iterator[str]:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    yield name
+    shutil.rmtree(watch_folder(name, NODE).parent, ignore_errors=True)
 
 
 @pytest.fixture
