@@ -1,6 +1,7 @@
 """Who is in the cluster while training runs: nodes that joined, nodes that are to leave."""
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -22,7 +23,7 @@ class Roster(Protocol):
 
 
 class RayRoster:
-    """Ray's own books."""
+    """Ray's own books. What cannot be read at a moment is looked up again at the next one."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -30,12 +31,12 @@ class RayRoster:
 
     def free(self) -> tuple[Node, ...]:
         """See `Roster`."""
+        from ray.exceptions import RayError
+
         try:
             return refresh(self._cluster, 0.0).nodes
-        except ClusterError as error:  # such as a node whose price label is no price
-            if str(error) not in self._said:
-                logger.warning("the nodes cannot be read: %s", error)
-            self._said.add(str(error))
+        except (ClusterError, RayError, RuntimeError) as error:  # such as a price that is no price
+            self._say(error)
             return ()
 
     def leaving(self) -> Mapping[str, float | None]:
@@ -43,13 +44,33 @@ class RayRoster:
 
         `ray.train.get_preemption_info` tells workers the same, from the same table.
         """
-        import time
-
         from ray._private.state import state
+        from ray.exceptions import RayError
 
-        now_s = time.time()
-        deadline_ms_by_node: Mapping[str, int] = state.get_draining_nodes() or {}
-        return {
-            node: max(0.0, ms / 1000.0 - now_s) if ms > 0 else None
-            for node, ms in deadline_ms_by_node.items()
-        }
+        try:
+            found: Mapping[str, int] = state.get_draining_nodes() or {}
+        except (RayError, RuntimeError) as error:
+            self._say(error)
+            return {}
+        return seconds_left_by_node(found, time.time())
+
+    def _say(self, error: Exception) -> None:
+        text = str(error)
+        if text not in self._said:
+            logger.warning("Ray's books cannot be read: %s", text)
+        self._said.add(text)
+
+
+def seconds_left_by_node(
+    deadline_ms_by_node: Mapping[str, int], now_s: float
+) -> dict[str, float | None]:
+    """What is left of each node's notice; None where there is no deadline (Ray's 0).
+
+    Args:
+        deadline_ms_by_node: in milliseconds since the epoch.
+        now_s: seconds since the epoch.
+    """
+    return {
+        node: max(0.0, ms / 1000.0 - now_s) if ms > 0 else None
+        for node, ms in deadline_ms_by_node.items()
+    }

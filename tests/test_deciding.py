@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from launcher.config import Request
-from launcher.deciding import Decider
+from launcher.deciding import Decider, stops_s
 from launcher.errors import BudgetTooSmallError
 from tests.fake_posts import a_stretch
-from tests.fakes import FakeScreen, a_decision, a_request
+from tests.fakes import FakeScreen, a_decision, a_plan, a_record, a_request
 
 UNSURE = replace(a_decision(), p_fits=0.4)
 
@@ -40,3 +40,34 @@ def test_at_a_terminal_the_user_decides(tmp_path: Path, answer: bool) -> None:
             decider(request, screen, tmp_path).confirm(UNSURE)
     assert len(screen.questions) == 1
     assert "probably stop at the deadline" in screen.questions[0]
+
+
+def test_each_stop_of_a_run_is_known_by_the_time_until_the_next_segment() -> None:
+    record = a_record()
+    (segment,) = record.segments
+    first = replace(segment, ended="2026-11-30T12:01:00.000Z", end="failed")
+    second = replace(
+        segment,
+        started="2026-11-30T12:01:06.500Z",
+        ended="2026-11-30T12:05:00.000Z",
+        end="moved",
+    )
+    third = replace(segment, started="2026-11-30T12:05:02.000Z", ended=None, end=None)
+    assert stops_s(record) == ()
+    assert stops_s(replace(record, segments=(first, second, third))) == (6.5, 2.0)
+
+
+def test_a_pause_between_two_stretches_of_a_run_is_no_stop() -> None:
+    record = a_record()
+    (segment,) = record.segments
+    later = replace(segment, started="2026-12-01T12:00:00.000Z")
+    stopped = replace(segment, end="interrupted")
+    assert stops_s(replace(record, segments=(stopped, later))) == ()
+
+
+def test_what_was_measured_with_a_node_that_slowed_down_does_not_count(tmp_path: Path) -> None:
+    screen = FakeScreen()
+    made = decider(a_request(str(tmp_path)), screen, tmp_path)
+    assert len(made.experience()) == 1
+    assert made.experience(slow=["another"]) == made.experience()
+    assert made.experience(slow=[a_plan(3).nodes[1]]) == []

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from launcher.sentries import LocalPosts, Sentries
 from launcher.worker.activity import ActivityFile, Attended, Phase, WorkerFile, watch_folder
 from launcher.worker.sentry import Sentry
+from policies.schema import Node
 
 NODE = "3f7a9c" * 8
 
@@ -163,3 +165,17 @@ def test_idle_time_is_that_of_the_systems_clock(watch: str, activity: ActivityFi
     file = WorkerFile.read(watch_folder(watch, NODE) / "2")
     assert file is not None
     assert file.activity(time.monotonic() + 5.0).idle_s >= 5.0
+
+
+def test_the_driver_of_an_embedded_ray_is_its_own_sentry(watch: str, worker: Worker) -> None:
+    posts = LocalPosts()
+    assert posts.ask(NODE, watch) == ()
+    posts.station(Node(NODE, "127.0.0.1", 2, 0, None, 0.0, "own machine", "2 cpu"))
+    sentries = Sentries(posts)
+    (seen,) = posts.answer(posts.ask(NODE, watch)) or ()
+    assert (seen.rank, seen.phase, seen.is_alive) == (1, Phase.STEP, True)
+    assert "wait_for_the_end" in posts.stacks([NODE])[1]
+    assert posts.speeds([NODE])[NODE] > 0
+    sentries.dismiss()
+    assert worker.process.wait(timeout=10) == -signal.SIGKILL
+    assert posts.stacks([NODE]) == {}
