@@ -86,13 +86,11 @@ class Reviewer:
         if now_s < self._next_s or self._has_moved:
             return None
         self._next_s = now_s + REVIEW_EVERY_S
-        move = (
-            self._notices(standing)
-            or self._come_home(standing, now_s)
-            or self._surprise(standing, now_s)
-        )
+        move = self._notices(standing)
+        if move is None and standing.can_go_on:
+            move = self._come_home(standing, now_s) or self._surprise(standing, now_s)
         self._has_moved = move is not None
-        if move is None:
+        if move is None and standing.can_go_on:
             self._joins(now_s)
             self._slowness(now_s)
         return move

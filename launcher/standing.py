@@ -118,6 +118,11 @@ class Standing:
         return self.total_steps - self._steps_before
 
     @property
+    def can_go_on(self) -> bool:
+        """Whether a checkpoint can be gone on from where training stands: not in own loops."""
+        return self._epochs is not None
+
+    @property
     def position(self) -> dict[str, int]:
         """Where training stands, as a checkpoint's position tells it."""
         return {

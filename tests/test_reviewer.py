@@ -99,6 +99,7 @@ class Scene:
         self.standing = Standing(
             self.stretch.book, self.screen, self.stretch.meter, None, steps_per_epoch=left
         )
+        self.standing.take(an_event("fit", fit=0, epochs=1, steps=left))
         self.plan = plan
         self.reviewer = self.review_of(plan)
 
@@ -186,6 +187,17 @@ def test_a_network_that_flaps_every_twenty_seconds_is_not_even_measured(scene: S
         assert scene.after(20.0) is None
     assert scene.inspection.looks == 0
     assert scene.reasons == []
+
+
+def test_a_loop_of_the_scripts_own_is_left_only_for_a_notice(scene: Scene) -> None:
+    """It would begin from its first line again."""
+    scene.standing.take(an_event("fit", fit=0, epochs=None, steps=None))
+    scene.after(60.0)
+    scene.inspection.network = network(NAMES, rtt_s=slow_link)
+    assert scene.after(120.0, step_s=0.6) is None
+    assert scene.inspection.looks == 0
+    scene.roster.notices = {"c": 30.0}
+    assert scene.after(5.0) is not None
 
 
 def test_near_the_end_a_slow_link_is_stayed_with(tmp_path: Path) -> None:
