@@ -28,7 +28,9 @@ def up(name, node_type="cpu", **changes):
 
 # One node is up, three more of its type can be started.
 CASE = situation(
-    [up("a"), *(to_start(f"new-{i}") for i in range(3))], work=LONG, load=workload(payload=2_000_000)
+    [up("a"), *(to_start(f"new-{i}") for i in range(3))],
+    work=LONG,
+    load=workload(payload=2_000_000),
 )
 
 
