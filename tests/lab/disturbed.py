@@ -21,15 +21,15 @@ USD_PER_H = 0.36  # of a node: 0.0001 dollars a second
 STEP = re.compile(r"step (\d+) (\d+)")
 EPOCH = re.compile(r"epoch (\d+) loss (\S+)")
 # Processes that hold a cluster for a run; Ray's own daemons and idle workers are not among them.
-HELD = ("RayTrainWorker", "TrainController", "ray::Keeper", "ray::Heart", SCRIPT)
+HELD = ("RayTrainWorker", "TrainController", "ray::Keeper", "ray::Sentry", SCRIPT)
 
-FREE = """
-    import json, ray
+HELD_CPUS = """
+    import json, sys, ray
     ray.init(address="auto", log_to_driver=False)
     from ray._private.state import available_resources_per_node
-    alive = {n["NodeID"]: n["Resources"].get("CPU", 0) for n in ray.nodes() if n["Alive"]}
     free = {id: each.get("CPU", 0) for id, each in available_resources_per_node().items()}
-    print(json.dumps(sum(alive[id] - free.get(id, 0) for id in alive)))
+    alive = [n for n in ray.nodes() if n["Alive"] and n["NodeManagerAddress"] in sys.argv[1:]]
+    print(json.dumps(sum(n["Resources"].get("CPU", 0) - free.get(n["NodeID"], 0) for n in alive)))
 """
 
 
@@ -184,7 +184,7 @@ def left_behind(lab: Lab, hosts: Sequence[str], limit_s: float) -> list[str]:
     ends_at_s = time.monotonic() + limit_s
     while True:
         left = [f"{name}: {line}" for name in hosts for line in _held_processes(lab, name)]
-        if not left and (held := _held_cpus(lab)):
+        if not left and (held := _held_cpus(lab, hosts)):
             left = [f"{held:g} CPUs by Ray's account"]
         if not left or time.monotonic() > ends_at_s:
             return left
@@ -193,11 +193,14 @@ def left_behind(lab: Lab, hosts: Sequence[str], limit_s: float) -> list[str]:
 
 def _held_processes(lab: Lab, name: str) -> list[str]:
     listed = lab.run(name, ["ps", "-eo", "pid,stat,args"], timeout_s=30).stdout
-    return [line.strip()[:160] for line in listed.splitlines() if any(h in line for h in HELD)]
+    lines = [line.strip() for line in listed.splitlines() if any(h in line for h in HELD)]
+    return [line[:160] for line in lines if not line.split()[1].startswith("Z")]
 
 
-def _held_cpus(lab: Lab) -> float:
-    done = lab.run(DRIVER, ["python", "-c", dedent(FREE)], timeout_s=60)
+def _held_cpus(lab: Lab, hosts: Sequence[str]) -> float:
+    """CPUs of these hosts that Ray has given to someone."""
+    command = ["python", "-c", dedent(HELD_CPUS), *(lab.ip(name) for name in hosts)]
+    done = lab.run(DRIVER, command, timeout_s=60)
     return float(done.stdout) if done.returncode == 0 else float("nan")
 
 
