@@ -133,7 +133,7 @@ def test_an_agent_that_freezes_is_silent_and_costs_its_wait_once(cluster: Cluste
 
     def freeze_one(said: str) -> None:
         if said.startswith("bandwidth of 1 of 9") and not frozen:
-            frozen.append(agents()[0])
+            frozen.append(max(agents(), key=psutil.Process.create_time))  # others may be ending
             frozen[0].suspend()
 
     started = time.monotonic()
