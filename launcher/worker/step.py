@@ -37,9 +37,10 @@ class StepState:
             self.digest = tf.Variable(0, trainable=False, dtype=tf.int64, name="launch_digest")
 
     def reset(self) -> None:
-        """Forgets requests and measurements."""
+        """Forgets requests, measurements and which data were seen."""
         self.request.assign(0.0)
         self.agreed.assign(0.0)
+        self.digest.assign(0)
         if self._slices is not None:
             self._slices.restart()
 
