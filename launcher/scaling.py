@@ -97,12 +97,13 @@ class Scaling:
         """
         self.settle()
         autoscaler = self._reach(cluster)
+        known = frozenset(node.id for node in _living(self._look(cluster)))
         self._meter.keep_only(())  # what was measured on is free again while we wait
         self._meter.hold(wanted)
         self._request = StandingRequest(autoscaler, bundles(cluster, wanted))
         try:
             self._request.__enter__()
-            joined = self._awaited(cluster, wanted, autoscaler)
+            joined = self._awaited(cluster, wanted, known, autoscaler)
         except BaseException:
             self.settle()
             raise
@@ -116,10 +117,13 @@ class Scaling:
             self._request = None
 
     def _awaited(
-        self, cluster: Cluster, wanted: Sequence[Node], autoscaler: Autoscaler
+        self,
+        cluster: Cluster,
+        wanted: Sequence[Node],
+        known: frozenset[str],
+        autoscaler: Autoscaler,
     ) -> "_Joined":
-        since_s = self._clock()
-        wait = _Wait(tuple(wanted), frozenset(node.id for node in _living(cluster)), since_s)
+        wait = _Wait(tuple(wanted), known, self._clock())
         said: _Joined | None = None
         while True:
             joined = wait.joined(self._look(cluster), self._clock(), said)

@@ -192,6 +192,13 @@ def test_a_node_without_its_types_label_counts_by_its_size(make_world):
     assert grown.starts == (NodeStart("small", 1.0),)
 
 
+def test_a_node_that_was_left_out_before_has_not_joined_now(make_world):
+    world = make_world({0.0: up("unfit"), 5.0: up("x")})
+    cluster = a_cluster(up("a"))
+    grown = world.scaling.grown(cluster, small(cluster, 1))
+    assert grown.starts == (NodeStart("small", 5.0),)
+
+
 def test_an_empty_cluster_starts_its_cheapest_node_to_measure_on(make_world):
     world = make_world({5.0: up("x")})
     cluster = a_cluster()
