@@ -17,18 +17,17 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from ranks import ranks  # noqa: E402 - beside this file
 
 PAYLOADS_BYTES = (100_000, 1_000_000, 10_000_000, 50_000_000)
 RTTS_S = (0.0005, 0.010, 0.050)
@@ -155,46 +154,20 @@ def measured_now(
 
     if not cells or time.monotonic() > until_s:
         return
-    with Lab(n, rtt_s=RTTS_S[0], cpus=(CPUS,) * n) as lab, group(lab) as ask:
+    with Lab(n, rtt_s=RTTS_S[0], cpus=(CPUS,) * n) as lab, ranks(lab, command) as ask:
         for rate, rtt_s, payload in cells:
             if time.monotonic() > until_s:
                 return
             for name in lab.names:
                 lab.set_nic(name, rate)
             lab.set("*-*", rtt_s=rtt_s)
-            found = ask(payload)
+            found = json.loads(ask(str(payload), "{"))
             yield Row(n, payload, rtt_s, rate, found.pop("compute"), found)
 
 
-@contextmanager
-def group(lab: Any) -> Iterator[Any]:
-    """A process on each host, in order of rank; gives a function that measures one payload."""
-    hosts = ",".join(lab.ip(name) for name in lab.names)
-    processes = []
-    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed below
-    try:
-        for rank, name in enumerate(lab.names):
-            command = [sys.executable, __file__, "--rank", str(rank), "--hosts", hosts]
-            pipe, null = subprocess.PIPE, subprocess.DEVNULL
-            ends = {"stdin": pipe, "stdout": pipe} if rank == 0 else {"stdin": null, "stdout": null}
-            processes.append(lab.popen(name, command, stderr=errors, text=True, **ends))
-        first = processes[0]
-
-        def ask(payload: int) -> dict[str, float]:
-            first.stdin.write(f"{payload}\n")
-            first.stdin.flush()
-            for text in first.stdout:
-                if text.startswith("{"):
-                    return json.loads(text)
-            errors.seek(0)
-            raise SystemExit(f"the workers ended:\n{errors.read()[-3000:]}")
-
-        yield ask
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        errors.close()
+def command(rank: int, hosts: str) -> list[str]:
+    """What runs a rank."""
+    return [sys.executable, __file__, "--rank", str(rank), "--hosts", hosts]
 
 
 def serve(rank: int, hosts: Sequence[str]) -> None:

@@ -14,18 +14,17 @@ import json
 import os
 import runpy
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from ranks import ranks  # noqa: E402 - beside this file
 
 MODELS = ("small_cnn", "larger_cnn", "wide_mlp")
 LINKS = ((0.0005, 12.5e6), (0.010, 12.5e6), (0.010, 125e6))  # RTT, bytes/s of an interface
@@ -92,47 +91,22 @@ def measured(n: int, models: Sequence[str], rounds: int) -> Iterator[Row]:
     """All cells of n workers, in one lab and by the same processes."""
     from tests.lab.lab import Lab
 
-    with Lab(n, rtt_s=LINKS[0][0], cpus=(CPUS,) * n) as lab, group(lab, models) as ask:
+    def command(rank: int, hosts: str) -> list[str]:
+        words = [sys.executable, __file__, "--rank", str(rank), "--hosts", hosts]
+        return [*words, "--models", ",".join(models)]
+
+    def step_s(model: int, way: int) -> float:
+        return float(ask(f"{model} {way}", "step ").split()[1])
+
+    with Lab(n, rtt_s=LINKS[0][0], cpus=(CPUS,) * n) as lab, ranks(lab, command) as ask:
         for rtt_s, rate in LINKS:
             lab.set("*-*", rtt_s=rtt_s)
             for name in lab.names:
                 lab.set_nic(name, rate)
             for place, model in enumerate(models):
-                found = [[ask(place, way) for way in (0, 1)] for _ in range(rounds)]
+                found = [[step_s(place, way) for way in (0, 1)] for _ in range(rounds)]
                 whole_s, buckets_s = (list(times) for times in zip(*found, strict=True))
                 yield Row(n, model, rtt_s, rate, whole_s, buckets_s)
-
-
-@contextmanager
-def group(lab: Any, models: Sequence[str]) -> Iterator[Any]:
-    """A process on each host, in order of rank; gives a function that measures a model."""
-    hosts = ",".join(lab.ip(name) for name in lab.names)
-    processes = []
-    with tempfile.TemporaryFile("w+") as errors:
-        try:
-            for rank, name in enumerate(lab.names):
-                command = [sys.executable, __file__, "--rank", str(rank), "--hosts", hosts]
-                command += ["--models", ",".join(models)]
-                pipe, null = subprocess.PIPE, subprocess.DEVNULL
-                ends = (pipe, pipe) if rank == 0 else (null, null)
-                options = {"stdin": ends[0], "stdout": ends[1], "stderr": errors, "text": True}
-                processes.append(lab.popen(name, command, **options))
-            first = processes[0]
-
-            def ask(model: int, way: int) -> float:
-                first.stdin.write(f"{model} {way}\n")
-                first.stdin.flush()
-                for text in first.stdout:
-                    if text.startswith("step "):
-                        return float(text.split()[1])
-                errors.seek(0)
-                raise SystemExit(f"the workers ended:\n{errors.read()[-3000:]}")
-
-            yield ask
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
 
 
 def serve(rank: int, hosts: Sequence[str], names: Sequence[str]) -> None:

@@ -9,19 +9,19 @@ root and a quiet machine.
 import argparse
 import csv
 import itertools
+import json
 import math
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from ranks import Ask, ranks  # noqa: E402 - beside this file
 
 from tests.lab.lab import Lab  # noqa: E402 - the checkout's own package
 
@@ -64,23 +64,14 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Cell):
     """A cell and its steps, in milliseconds."""
 
-    workload: str
-    batch: int
-    n: int
-    strategy: str
-    algorithm: str
-    cpus: str
-    rtt_ms: float
-    rate_mbit: float
-    run: int
-    n_params: int
-    steps: int
-    mean_ms: float
-    median_ms: float
-    std_ms: float
+    n_params: int = 0
+    steps: int = 0
+    mean_ms: float = 0.0
+    median_ms: float = 0.0
+    std_ms: float = 0.0
 
 
 def main() -> int:
@@ -156,7 +147,12 @@ def measure_group(
     """All cells that one group of processes measures, until the time is over."""
     if time.monotonic() > ends_at_s:
         return
-    with Lab(n) as lab, workers(lab, strategy, algorithm) as ask:
+    script = str(ROOT / "scripts" / "sweeping" / "worker.py")
+
+    def command(rank: int, hosts: str) -> list[str]:
+        return [sys.executable, script, str(rank), hosts, strategy, algorithm]
+
+    with Lab(n) as lab, ranks(lab, command) as ask:
         for number, cell in enumerate(cells):
             if time.monotonic() > ends_at_s:
                 return
@@ -171,56 +167,24 @@ def measure_group(
             )
 
 
-def measured(lab: Lab, ask: Callable[..., dict[str, Any]], cell: Cell) -> Row:
+def measured(lab: Lab, ask: Ask, cell: Cell) -> Row:
     """The steps of a cell: a few to settle, which also say how many can be made."""
     for name, cpus in zip(lab.names, cell.cpus.split(), strict=True):
         lab.set_cpu(name, float(cpus))
         lab.set_nic(name, cell.rate_mbit * MBIT)
     if cell.n > 1:
         lab.set("*-*", rtt_s=cell.rtt_ms / 1e3)
-    what = {"workload": cell.workload, "batch": cell.batch}
-    found = ask(**what, steps=MIN_STEPS)
+
+    def steps(count: int) -> dict[str, Any]:
+        order = {"workload": cell.workload, "batch": cell.batch, "steps": count}
+        return dict(json.loads(ask(json.dumps(order), "{")))
+
+    found = steps(MIN_STEPS)
     if found["median_s"] < SLOW_S:
         wish = math.ceil(MEASURE_S / found["median_s"])
-        found = ask(**what, steps=max(MIN_STEPS, min(MAX_STEPS, wish)))
+        found = steps(max(MIN_STEPS, min(MAX_STEPS, wish)))
     ms = {f"{name}_ms": round(1e3 * found[f"{name}_s"], 3) for name in ("mean", "median", "std")}
     return Row(**asdict(cell), n_params=found["n_params"], steps=found["steps"], **ms)
-
-
-@contextmanager
-def workers(lab: Lab, strategy: str, algorithm: str) -> Iterator[Callable[..., dict[str, Any]]]:
-    """A process on each host, in order of rank; gives a function that passes on an order."""
-    import json
-
-    hosts = ",".join(lab.ip(name) for name in lab.names)
-    script = str(ROOT / "scripts" / "sweeping" / "worker.py")
-    processes: list[subprocess.Popen[str]] = []
-    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed below
-    try:
-        for rank, name in enumerate(lab.names):
-            command = [sys.executable, script, str(rank), hosts, strategy, algorithm]
-            pipe, null = subprocess.PIPE, subprocess.DEVNULL
-            ends = {"stdin": pipe, "stdout": pipe} if rank == 0 else {"stdin": null, "stdout": null}
-            processes.append(lab.popen(name, command, stderr=errors, text=True, **ends))
-
-        def ask(**order: Any) -> dict[str, Any]:
-            first = processes[0]
-            assert first.stdin is not None
-            assert first.stdout is not None
-            first.stdin.write(json.dumps(order) + "\n")
-            first.stdin.flush()
-            for text in first.stdout:
-                if text.startswith("{"):
-                    return dict(json.loads(text))
-            errors.seek(0)
-            raise SystemExit(f"the workers ended:\n{errors.read()[-3000:]}")
-
-        yield ask
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        errors.close()
 
 
 def append(path: Path, row: Row) -> None:
