@@ -8,7 +8,7 @@ import time
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from launcher.command import (
 )
 from launcher.config import Flags, cluster_options, has_storage, make_storage
 from launcher.request import make_request, resume_request
+
+if TYPE_CHECKING:
+    from launcher.runs import RunStore
 
 EPILOG = (
     "Every option has an environment variable: --budget has LAUNCH_BUDGET, and so on. "
@@ -165,13 +168,9 @@ def _attach(
 ) -> int:
     """Follow a run that goes on elsewhere, until it ends; Ctrl-C leaves it alone."""
     from launcher.attach import attach
-    from launcher.runs import open_store
 
-    session: Session = ctx.obj
-    refuse_args(session)
-    address_, _ = cluster_options(_flags(ctx), session.environment)
-    store = open_store(make_storage(storage, session.environment), session.index, run)
-    return attach(session, run, store, address_, is_json=bool(json))
+    store, where = _elsewhere(ctx, run, storage)
+    return attach(ctx.obj, run, store, where, is_json=bool(json))
 
 
 @app.command("stop")
@@ -183,13 +182,19 @@ def _stop(
 ) -> int:
     """Stop a run at a checkpoint, wherever it is driven."""
     from launcher.attach import stop
+
+    store, where = _elsewhere(ctx, run, storage)
+    return stop(ctx.obj, run, store, where)
+
+
+def _elsewhere(ctx: typer.Context, run: str, storage: str | None) -> "tuple[RunStore, str | None]":
+    """The store that has a run, and the cluster's address as far as it was given."""
     from launcher.runs import open_store
 
     session: Session = ctx.obj
     refuse_args(session)
-    address_, _ = cluster_options(_flags(ctx), session.environment)
-    store = open_store(make_storage(storage, session.environment), session.index, run)
-    return stop(session, run, store, address_)
+    address, _ = cluster_options(_flags(ctx), session.environment)
+    return open_store(make_storage(storage, session.environment), session.index, run), address
 
 
 @app.command("runs")
