@@ -125,6 +125,7 @@ def measured(case: Case, n_random: int) -> Row:
 def choose(lab: Lab, case: Case) -> Placement:
     """What the launcher would train on, in ring order."""
     command = ["launch", WORKLOAD, "--address", lab.ray_address, "--workers", str(case.n)]
+    command += ["--strategy", "allreduce"]  # whose ring is trained below
     done = lab.run("h1", [*command, "--dry-run", "--json"], cwd=str(ROOT), timeout_s=LIMIT_S)
     if done.returncode:
         raise SystemExit(f"launch --dry-run failed:\n{done.stderr[-3000:]}")
