@@ -2,16 +2,17 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from launcher import ray_session
 from launcher.autoscaler import read_autoscaling
 from launcher.cluster_join import check, find_target
 from launcher.cluster_nodes import BusyNode, Listing, busy_text, list_nodes
 from launcher.errors import ClusterError
-from launcher.node_types import Autoscaling, n_may_start, nodes_to_start
+from launcher.node_types import Autoscaling, n_may_start, nodes_to_start, with_node_group
 from policies.schema import Node
 
 log = logging.getLogger(__name__)
@@ -174,6 +175,9 @@ def _listing(cluster: Cluster) -> Listing:
     from ray._private.state import available_resources_per_node
 
     free_by_id: Mapping[str, Mapping[str, float]] = available_resources_per_node()
+    raw_nodes: Sequence[Mapping[str, Any]] = ray.nodes()
+    if (autoscaling := cluster.autoscaling) is not None:
+        raw_nodes = [with_node_group(raw, autoscaling) for raw in raw_nodes]
     return list_nodes(
-        ray.nodes(), free_by_id, price_usd_per_h=cluster.price_usd_per_h, own=cluster.embedded
+        raw_nodes, free_by_id, price_usd_per_h=cluster.price_usd_per_h, own=cluster.embedded
     )

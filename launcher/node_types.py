@@ -9,6 +9,7 @@ from launcher.cluster_nodes import NODE_GROUP, instance_type_of, kind_of
 from launcher.pricing import Machine, price_of
 from policies.schema import Node
 
+HEAD = "node:__internal_head__"  # a resource that only the head has
 # Ray's own defaults where a cluster file does not say.
 _MAX_WORKERS = 2
 _IDLE_MINUTES = 5.0
@@ -84,6 +85,24 @@ def _count(value: object, default: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         return default
     return 1000 if value < 0 else value
+
+
+def with_node_group(raw: Mapping[str, Any], autoscaling: Autoscaling) -> Mapping[str, Any]:
+    """A node as `ray.nodes()` gives it, its type among its labels.
+
+    Not every way to start a node lets Ray set that label. Then the type is the only one of this
+    size whose own labels the node carries; a head, and a node without such labels, has none.
+    """
+    labels: Mapping[str, str] = raw.get("Labels") or {}
+    if NODE_GROUP in labels or HEAD in raw["Resources"]:
+        return raw
+    size = tuple(float(raw["Resources"].get(name, 0.0)) for name in ("CPU", "GPU"))
+    fits = [
+        each.name
+        for each in autoscaling.types
+        if each.labels and (each.cpus, each.gpus) == size and each.labels.items() <= labels.items()
+    ]
+    return {**raw, "Labels": {**labels, NODE_GROUP: fits[0]}} if len(fits) == 1 else raw
 
 
 def n_may_start(autoscaling: Autoscaling, n_living: int) -> int:

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from launcher.cluster_nodes import NODE_GROUP
 from launcher.errors import ClusterError
-from launcher.node_types import autoscaling_of, nodes_to_start
+from launcher.node_types import HEAD, autoscaling_of, nodes_to_start, with_node_group
 from launcher.worker.autoscaling_config import shareable
 from policies.schema import Node
 
@@ -133,3 +134,23 @@ def test_only_what_describes_nodes_leaves_the_head():
     assert "key.pem" not in str(kept)
     assert "BlockDeviceMappings" not in str(kept)
     assert autoscaling_of(kept) == autoscaling_of(words)
+
+
+PRICED = {"launch/price-usd-per-hour": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "labels", "group"),
+    [
+        ({"CPU": 2.0}, PRICED, "small"),
+        ({"CPU": 2.0}, {**PRICED, NODE_GROUP: "gpu"}, "gpu"),
+        ({"CPU": 4.0}, PRICED, None),
+        ({"CPU": 2.0}, {}, None),
+        ({"CPU": 2.0, HEAD: 1.0}, PRICED, None),
+    ],
+)
+def test_a_node_without_a_type_has_the_one_whose_size_and_labels_it_has(resources, labels, group):
+    autoscaling = autoscaling_of(WORDS)
+    assert autoscaling is not None
+    found = with_node_group({"Resources": resources, "Labels": labels}, autoscaling)
+    assert found["Labels"].get(NODE_GROUP) == group
