@@ -1,8 +1,10 @@
 """Hand-written values and fakes that tests share."""
 
+import contextlib
 import math
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -359,3 +361,13 @@ def an_epoch(epoch: int, loss: float, **changes: object) -> Event:
         "logs": {"loss": loss},
     }
     return an_event("epoch", **detail | changes)
+
+
+@contextlib.contextmanager
+def script_folder() -> Iterator[Path]:
+    """A script's own folder as working directory; what is copied beside it goes with it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "script")
+        folder.mkdir()
+        with contextlib.chdir(folder):
+            yield folder

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.fakes import soon
@@ -25,6 +26,7 @@ class ObjectStore:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
+        self._sockets = tempfile.mkdtemp(prefix="weed-")  # a socket's path must be short
         self._ports = _free_ports(8)
         identity = {
             "name": "test",
@@ -66,7 +68,7 @@ class ObjectStore:
                 ],
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"HOME": str(self._folder)},
+                env=os.environ | {"HOME": str(self._folder), "TMPDIR": self._sockets},
             )
         assert soon(self._answers, START_S), (self._folder / "log").read_text()[-2000:]
 
@@ -86,6 +88,7 @@ class ObjectStore:
         if self._process is not None:
             self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _answers(self) -> bool:
         from pyarrow import fs

@@ -106,12 +106,25 @@ def _train(
     capture: AbstractContextManager[None] = contextlib.nullcontext()
     if rank == 0:
         capture = captured_output(_shown(channel, str(folder), job.shown_root))
-    how = "done"
+    how = _run_script(job, folder, capture, parallel, session)
+    if parallel is not None:
+        PathReports(parallel.exchange, channel).script_ended()
+    if session is not None and how == "done":
+        session.finish()
+    channel.emit("end", how=how)
+    if parallel is not None:
+        parallel.exchange.close()
+
+
+def _run_script(
+    job: Job, folder: Path, capture: AbstractContextManager[None], parallel: Any, session: Any
+) -> str:
+    """Run the script to its end: "done", or "stopped" by the launcher."""
     try:
         with capture:
             script.run_script(job, folder)
     except Stopped:
-        how = "stopped"
+        return "stopped"
     except UserScriptError as error:
         exchange = parallel.exchange if parallel is not None else None
         lost = lost_peer(exchange, error.__context__)
@@ -120,13 +133,7 @@ def _train(
         if session is not None:
             session.finish()  # what was trained and written before the error is kept
         raise
-    if parallel is not None:
-        PathReports(parallel.exchange, channel).script_ended()
-    if session is not None and how == "done":
-        session.finish()
-    channel.emit("end", how=how)
-    if parallel is not None:
-        parallel.exchange.close()
+    return "done"
 
 
 def _shown(channel: Channel, folder: str, shown_root: str) -> Callable[[str, str], None]:

@@ -3,9 +3,7 @@
 import os
 import pty
 import re
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,14 +38,6 @@ pytestmark = [
 
 RELEASED_S = 60.0  # a cluster is free again within a minute of its driver's silence
 EVE = Driver(Process("eve", "far", 7, "another machine"))
-
-
-@pytest.fixture(scope="module")
-def short_dir() -> Iterator[Path]:
-    # Ray's sockets lie in it: a socket's path must be short.
-    folder = Path(tempfile.mkdtemp(prefix="ld", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

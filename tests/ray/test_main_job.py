@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import time
@@ -153,14 +151,6 @@ def wait_until(condition: Callable[[], bool], what: str, limit_s: float = 120.0)
 
 def seconds(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
-
-
-@pytest.fixture(scope="module")
-def short_dir() -> Iterator[Path]:
-    # Ray's sockets lie in it: a socket's path must be short.
-    folder = Path(tempfile.mkdtemp(prefix="lj", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -28,14 +26,6 @@ pytestmark = [
 ]
 
 OBJECT_STORE_BYTES = 80 << 20
-
-
-@pytest.fixture(scope="module")
-def short_dir() -> Iterator[Path]:
-    # Ray's sockets lie in it: a socket's path must be short.
-    folder = Path(tempfile.mkdtemp(prefix="lr", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,9 @@
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,17 +48,15 @@ TYPES = {
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(short_dir: Path) -> Iterator[str]:
     """A head of one CPU whose autoscaler may start three nodes more."""
-    folder = Path(tempfile.mkdtemp(prefix="la", dir="/tmp"))  # sockets need a short path
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    process = start_head(folder, address)
+    process = start_head(short_dir, address)
     try:
         yield address
     finally:
         end(process)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def start_head(folder: Path, address: str) -> "subprocess.Popen[bytes]":

@@ -1,7 +1,5 @@
 """A Ray cluster in use by others, and one whose nodes differ: three nodes on this machine."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,14 +28,6 @@ pytestmark = [
 ]
 
 OBJECT_STORE_BYTES = 80 << 20
-
-
-@pytest.fixture(scope="module")
-def short_dir() -> Iterator[Path]:
-    # Ray's sockets lie in it: a socket's path must be short.
-    folder = Path(tempfile.mkdtemp(prefix="ls", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

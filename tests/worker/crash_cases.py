@@ -1,8 +1,6 @@
 """Several workers that die some steps after a checkpoint, and others that go on from it."""
 
 import contextlib
-import tempfile
-from pathlib import Path
 
 import case_tools as scripts
 import numpy as np
@@ -13,7 +11,7 @@ from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.fits import watch
 from launcher.worker.job import ORDER_CHECKPOINT
 from launcher.worker.session import Session
-from tests.fakes import FakeKeeper
+from tests.fakes import FakeKeeper, script_folder
 
 KEEP_AFTER, CRASH_AFTER = 8, 11  # of 15 steps in 3 epochs
 
@@ -58,8 +56,8 @@ def _run(keras, engine, keeper, resume, crashes=False):
     keras.backend.clear_session()
     keras.utils.set_random_seed(2)
     channel = Channel(keeper, lambda answer: answer)
-    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
-        checkpoints = Checkpoints(channel, Path(name), files.listing(Path(name)), None)
+    with script_folder() as folder:
+        checkpoints = Checkpoints(channel, folder, files.listing(folder), None)
         session = Session(engine.parallel, channel, checkpoints, rank=engine.rank, resume=resume)
         relay.session = session
         try:

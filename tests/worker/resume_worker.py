@@ -3,12 +3,10 @@
 Arguments: framework, result file, names of cases with commas between.
 """
 
-import contextlib
 import os
 import pickle
 import random
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from launcher.worker.fits import watch
 from launcher.worker.job import ORDER_CHECKPOINT, ORDER_STOP
 from launcher.worker.script import Stopped
 from launcher.worker.session import Session
-from tests.fakes import FakeKeeper
+from tests.fakes import FakeKeeper, script_folder
 from tests.worker.resume_cases import CASES, CRASHES, STOPS
 
 
@@ -136,8 +134,7 @@ def segment(keras, case, relay, keeper, resume, stop_after=None, **ends):
     random.seed(1)
     relay.parallel.reset()
     channel = Channel(keeper, lambda answer: answer)
-    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
-        folder = Path(name)
+    with script_folder() as folder:
         listing = files.listing(folder)
         if keeper.artifacts is not None and resume is not None:
             script.unpack(keeper.artifacts, folder)
