@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from policies.baselines import RingLink, adaptdl, jansen, largest, one_worker
+from policies.baselines import FUSION_BYTES, half_efficient, jansen_step_s
 from policies.data import (
     LAB_BANDWIDTH_BYTES_PER_S,
     exchange_cells,
@@ -22,6 +22,7 @@ from policies.data import (
     lab_nodes,
     lab_workload,
 )
+from policies.question import RingLink
 from policies.recommend import recommend
 from policies.schema import (
     Fit,
@@ -79,28 +80,34 @@ def by_adaptdl(case: Case) -> int:
     """AdaptDL's rule on the steps that the prior predicts, as nothing has run yet."""
     decision = recommend(situation(case), (), 0)
     step_s = {c.plan.n_workers: c.prediction.step_s.mean for c in decision.candidates}
-    return adaptdl({n: step_s[n] for n in case.step_s_by_n})
+    return half_efficient({n: step_s[1] / step_s[n] for n in case.step_s_by_n})
 
 
 def by_jansen(case: Case) -> int:
-    return jansen(
-        case.step_s_by_n[1],
+    payload_bytes, link = (
         lab_workload(case.model).payload_bytes,
-        lambda n: [RingLink(case.rtt_s / 2, LAB_BANDWIDTH_BYTES_PER_S)] * n,
-        tuple(case.step_s_by_n),
+        RingLink(case.rtt_s / 2, LAB_BANDWIDTH_BYTES_PER_S),
     )
+    single_s = case.step_s_by_n[1]
+    step_s = {
+        n: jansen_step_s(single_s, payload_bytes, [link] * n, FUSION_BYTES)
+        for n in case.step_s_by_n
+    }
+    return min(step_s, key=lambda n: (step_s[n], n))
 
 
 RULES: dict[str, Callable[[Case], int]] = {
     "recommender": recommended,
-    "one worker": lambda case: one_worker(tuple(case.step_s_by_n)),
-    "as many as fit": lambda case: largest(tuple(case.step_s_by_n)),
+    "one worker": lambda case: min(case.step_s_by_n),
+    "as many as fit": lambda case: max(case.step_s_by_n),
     "Jansen 2020": by_jansen,
     "AdaptDL": by_adaptdl,
 }
 # Told what no one knows before a run, so no rival: shown for comparison.
 WITH_HINDSIGHT: dict[str, Callable[[Case], int]] = {
-    "AdaptDL, told all measured steps": lambda case: adaptdl(case.step_s_by_n),
+    "AdaptDL, told all measured steps": lambda case: half_efficient(
+        {n: case.step_s_by_n[1] / s for n, s in case.step_s_by_n.items()}
+    ),
 }
 
 
