@@ -35,7 +35,7 @@ class Case:
     workers: str
     budget_usd: float
     epochs: int = 12
-    steps_per_epoch: int = 40
+    steps_per_epoch: int = 120
 
     @property
     def words(self) -> list[str]:
@@ -73,7 +73,7 @@ def make_case(rng: np.random.Generator, kinds: Sequence[str]) -> Case:
     """A case with faults of these kinds, and everything else drawn."""
     return Case(
         tuple(kinds),
-        at_step=int(rng.integers(40, 320)),
+        at_step=int(rng.integers(40, 900)),
         strategy=str(rng.choice(["allreduce", "direct"])),
         workers=str(rng.choice(["2", "3", "auto"])),
         budget_usd=float(rng.choice([0.03, 0.3])),

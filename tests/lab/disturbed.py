@@ -167,8 +167,9 @@ class DisturbedRun:
 
     def overrun_usd(self, budget_usd: float | None) -> float:
         """What the record says that was spent beyond the budget."""
-        outcome = self.record["outcome"]
-        if budget_usd is None or outcome is None:
+        if budget_usd is None or not (self.folder / "run.json").exists():
+            return 0.0
+        if (outcome := self.record["outcome"]) is None:
             return 0.0
         return max(0.0, float(outcome["cost_usd"]) - budget_usd)
 
