@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from policies.constants import CONSTANTS, S_PER_H
-from policies.robust import Correction, before_any_row, robust_fit
+from policies.robust import Correction, before_any_row, robust_fit, standard
 from policies.schema import Experience, Node, Plan
 
 # How far the assumed time may be off, and one start from the next, as standard deviations of
@@ -45,7 +45,7 @@ def learn_node_starts(
 
 def _correction(took_s: Sequence[float], weights: Sequence[float]) -> Correction:
     x = np.array([ASSUMED])
-    posterior = before_any_row(1, NOISE)
+    posterior = before_any_row(standard(1), NOISE)
     if took_s:
         y = np.log(np.array(took_s) / CONSTANTS.node_start_s)
         posterior = robust_fit(np.tile(x, (len(y), 1)), y, np.array(weights), NOISE)

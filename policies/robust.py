@@ -1,17 +1,19 @@
 """Bayesian regression that takes a surprise for a disturbed measurement until others confirm it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 from sklearn.linear_model import BayesianRidge
 
-from policies.arrays import Floats
+from policies.arrays import Floats, Ints
 
 # Degrees of freedom of the Student-t that a row is drawn from, given all others: few, since one
 # row in five to ten of a shared machine is disturbed.
 FREEDOM: Final = 3.0
 ROUNDS: Final = 12
+# Rounds end when no row's weight changes by more than this.
+SETTLED: Final = 1e-7
 # Pseudo-observations behind the two variances, so that a few rows cannot move them far.
 HYPER_WEIGHT: Final = 50.0
 
@@ -25,29 +27,87 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
+class Prior:
+    """What is believed of the weights before any row: their mean `(d,)`, covariance `(d, d)`."""
+
+    mean: Floats
+    covariance: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Which rows share a deviation of their own, that no weight explains.
+
+    A row's y has `loading` times the deviation of its group, which is N(0, 1) before any row.
+
+    Attributes:
+        of_row: the group of each row, numbers from 0, shape `(n,)`.
+        loading: shape `(n,)`.
+    """
+
+    of_row: Ints
+    loading: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Deviations:
+    """Posterior of G groups' deviations: given the weights w, N(pull - slope · w, variance).
+
+    `pull` and `variance` have shape `(G,)`, `slope` `(G, d)`.
+    """
+
+    pull: Floats
+    slope: Floats
+    variance: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Posterior:
     """Mean of the weights `(d,)`, their covariance `(d, d)`, and the variance of the noise."""
 
     weights: Floats
     covariance: Floats
     noise_variance: float
+    deviations: Deviations | None = field(default=None)
 
-    def mean(self, x: Floats) -> float:
-        """Expected y at features `x`, shape `(d,)`."""
-        return float(x @ self.weights)
+    def mean(self, x: Floats, group: int | None = None, loading: float = 0.0) -> float:
+        """Expected y at features `x`, shape `(d,)`, of a row of a group, if of one."""
+        if group is None or self.deviations is None:
+            return float(x @ self.weights)
+        of = self.deviations
+        rest = x - loading * of.slope[group]
+        return float(rest @ self.weights + loading * of.pull[group])
 
-    def variance(self, x: Floats) -> float:
+    def variance(self, x: Floats, group: int | None = None, loading: float = 0.0) -> float:
         """Variance of a new y at features `x`, its noise included."""
-        return float(x @ self.covariance @ x) + self.noise_variance
+        if group is None or self.deviations is None:
+            return float(x @ self.covariance @ x) + loading**2 + self.noise_variance
+        of = self.deviations
+        rest = x - loading * of.slope[group]
+        own = loading**2 * of.variance[group]
+        return float(rest @ self.covariance @ rest + own) + self.noise_variance
 
 
-def before_any_row(n_features: int, noise: float) -> Posterior:
-    """The prior: weights ~ N(0, 1)."""
-    return Posterior(np.zeros(n_features), np.eye(n_features), noise**2)
+def standard(n_features: int) -> Prior:
+    """Weights ~ N(0, 1)."""
+    return Prior(np.zeros(n_features), np.eye(n_features))
 
 
-def robust_fit(x: Floats, y: Floats, weight: Floats, noise: float) -> Posterior:
-    """Regression of y on x with weights ~ N(0, 1) and heavy-tailed rows.
+def before_any_row(prior: Prior, noise: float) -> Posterior:
+    """The prior itself."""
+    return Posterior(prior.mean, prior.covariance, noise**2)
+
+
+def robust_fit(
+    x: Floats,
+    y: Floats,
+    weight: Floats,
+    noise: float,
+    *,
+    prior: Prior | None = None,
+    groups: Groups | None = None,
+) -> Posterior:
+    """Regression of y on x with heavy-tailed rows.
 
     Each round compares every row with what all other rows predict of it. A row that lies z
     deviations off gets the noise that makes its predictive variance (FREEDOM + z²) /
@@ -62,39 +122,127 @@ def robust_fit(x: Floats, y: Floats, weight: Floats, noise: float) -> Posterior:
         y: shape `(n,)`.
         weight: of each row, in (0, 1]; its noise has the variance noise² / weight.
         noise: standard deviation of y of an undisturbed row of weight one.
+        prior: of the weights; N(0, 1) by default.
+        groups: rows with a deviation in common.
     """
-    trust = np.full(len(y), 1e-6)
+    rows = _Rows(x, y, noise, prior or standard(x.shape[1]), groups)
+    used, scale = weight * 1e-6, 1.0
     for _ in range(ROUNDS):
-        posterior = _fit(x, y, weight * trust, noise)
-        trust = _trust(posterior, x, y, weight, weight * trust)
-    return _fit(x, y, weight * trust, noise)
+        fit = _exact(*rows.whitened(used), scale)
+        posterior, scale = rows.posterior(used, fit), fit.scale
+        trust = rows.trust(posterior, weight, used)
+        change = np.abs(weight * trust - used).max()
+        used = weight * trust
+        if change < SETTLED:
+            break
+    return rows.posterior(used, _evident(*rows.whitened(used)))
 
 
-def _trust(posterior: Posterior, x: Floats, y: Floats, weight: Floats, used: Floats) -> Floats:
-    """How much of each row's weight to use, shape `(n,)`, from what the others say of it."""
-    own = np.einsum("ij,jk,ik->i", x, posterior.covariance, x)
-    left = 1.0 - np.minimum(own * used / posterior.noise_variance, 1.0 - 1e-9)
-    signal = own / left
-    error = (y - x @ posterior.weights) / left
-    noise = posterior.noise_variance / weight
-    surprise = error**2 / (signal + noise)
-    inflation = np.maximum(1.0, (FREEDOM + surprise) / (FREEDOM + 1.0))
-    trust: Floats = noise / (inflation * (signal + noise) - signal)
-    return trust
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Posterior of standard normal weights on whitened rows, `scale` the variance of their noise.
+
+    Shapes `(d,)` and `(d, d)`.
+    """
+
+    mean: Floats
+    covariance: Floats
+    scale: float
 
 
-def _fit(x: Floats, y: Floats, weight: Floats, noise: float) -> Posterior:
-    """Both variances are free to move a little.
+def _evident(x: Floats, y: Floats) -> _Fit:
+    """By scikit-learn, with both variances free to move a little to where the evidence is.
 
     Without an intercept of its own: scikit-learn would leave the intercept's uncertainty out.
     """
     model = BayesianRidge(
         fit_intercept=False,
         alpha_1=HYPER_WEIGHT,
-        alpha_2=HYPER_WEIGHT * noise**2,
+        alpha_2=HYPER_WEIGHT,
         lambda_1=HYPER_WEIGHT,
         lambda_2=HYPER_WEIGHT,
-        alpha_init=1.0 / noise**2,
+        alpha_init=1.0,
         lambda_init=1.0,
-    ).fit(x, y, sample_weight=weight)
-    return Posterior(model.coef_, model.sigma_, 1.0 / float(model.alpha_))
+    ).fit(x, y)
+    return _Fit(model.coef_, model.sigma_, 1.0 / float(model.alpha_))
+
+
+def _exact(x: Floats, y: Floats, scale: float) -> _Fit:
+    """With the weights' variance as it was said to be, and the noise's from the last round.
+
+    The next round's is where the evidence is (MacKay 1992), as scikit-learn finds it.
+    """
+    covariance = np.asarray(np.linalg.inv(x.T @ x / scale + np.eye(x.shape[1])), float)
+    mean = covariance @ (x.T @ y) / scale
+    n_free = len(y) - x.shape[1] + float(np.trace(covariance))
+    rest = float(np.sum((y - x @ mean) ** 2)) + 2.0 * HYPER_WEIGHT
+    return _Fit(mean, covariance, rest / (n_free + 2.0 * HYPER_WEIGHT))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows, the deviation of an undisturbed one's noise, and what is believed before them."""
+
+    x: Floats
+    y: Floats
+    noise: float
+    prior: Prior
+    groups: Groups | None
+
+    def whitened(self, used: Floats) -> tuple[Floats, Floats]:
+        """Rows for standard normal weights, whose noise is independent and of variance one.
+
+        A group's rows have the covariance I + q qᵀ when each is divided by its noise, with q the
+        loadings so divided; its inverse root is I - (1 - 1 / √(1 + |q|²)) q qᵀ / |q|².
+        """
+        precision = np.sqrt(used) / self.noise
+        x = precision[:, None] * (self.x @ np.linalg.cholesky(self.prior.covariance))
+        y = precision * (self.y - self.x @ self.prior.mean)
+        if self.groups is None:
+            return x, y
+        group, q = self.groups.of_row, precision * self.groups.loading
+        squared = np.bincount(group, q * q)
+        shrink = (1.0 - 1.0 / np.sqrt(1.0 + squared)) / np.maximum(squared, 1e-300)
+        return _without(x, group, q, shrink), _without(y[:, None], group, q, shrink)[:, 0]
+
+    def posterior(self, used: Floats, fit: _Fit) -> Posterior:
+        """Of the weights themselves, and of the groups' deviations."""
+        root = np.linalg.cholesky(self.prior.covariance)
+        weights = self.prior.mean + root @ fit.mean
+        found = Posterior(weights, root @ fit.covariance @ root.T, fit.scale * self.noise**2)
+        if self.groups is None:
+            return found
+        group, q = self.groups.of_row, self.groups.loading * used / self.noise**2
+        variance = np.asarray(1.0 / (1.0 + np.bincount(group, q * self.groups.loading)), float)
+        pull = variance * np.bincount(group, q * self.y)
+        slope = variance[:, None] * _sums(q[:, None] * self.x, group)
+        return replace(found, deviations=Deviations(pull, slope, fit.scale * variance))
+
+    def trust(self, posterior: Posterior, weight: Floats, used: Floats) -> Floats:
+        """How much of each row's weight to use, shape `(n,)`, from what the others say of it."""
+        rest, said, own = self.x, np.zeros(len(self.y)), np.zeros(len(self.y))
+        if self.groups is not None and posterior.deviations is not None:
+            of, group, loading = posterior.deviations, self.groups.of_row, self.groups.loading
+            rest = self.x - loading[:, None] * of.slope[group]
+            said, own = loading * of.pull[group], loading**2 * of.variance[group]
+        own = own + np.einsum("ij,ij->i", rest @ posterior.covariance, rest)
+        left = 1.0 - np.minimum(own * used / posterior.noise_variance, 1.0 - 1e-9)
+        signal = own / left
+        error = (self.y - said - rest @ posterior.weights) / left
+        noise = posterior.noise_variance / weight
+        surprise = error**2 / (signal + noise)
+        inflation = np.maximum(1.0, (FREEDOM + surprise) / (FREEDOM + 1.0))
+        trust: Floats = noise / (inflation * (signal + noise) - signal)
+        return trust
+
+
+def _without(rows: Floats, group: Ints, q: Floats, shrink: Floats) -> Floats:
+    """Rows `(n, k)` less `shrink` times what lies along their group's q."""
+    along = _sums(q[:, None] * rows, group)
+    found: Floats = rows - (shrink[group] * q)[:, None] * along[group]
+    return found
+
+
+def _sums(rows: Floats, group: Ints) -> Floats:
+    """The sum of each group's rows, shape `(G, k)`."""
+    return np.stack([np.bincount(group, column) for column in rows.T], axis=1)

@@ -284,7 +284,9 @@ class NodeStart:
 class Experience:
     """One measured segment of a past run, as the policy learns from it.
 
-    `node_starts` are the whole run's.
+    `node_starts` are the whole run's. `measured_at_s` is when the segment began, in seconds since
+    1970. `evaluation_s` is what the end of an epoch took, evaluation and all; `checkpoint_s` what
+    one checkpoint takes from training.
     """
 
     run: str
@@ -297,6 +299,9 @@ class Experience:
     step_s: float
     startup_s: float | None = None
     node_starts: tuple[NodeStart, ...] = ()
+    measured_at_s: float | None = None
+    evaluation_s: float | None = None
+    checkpoint_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from policies.arrays import Floats
 from policies.constants import CONSTANTS
 from policies.cost_model import held_cpus
-from policies.robust import Correction, Posterior, before_any_row, robust_fit
+from policies.robust import Correction, Posterior, before_any_row, robust_fit, standard
 from policies.schema import Experience, Node, Plan, Workload
 
 # How far each part may be off, as standard deviation of its logarithm.
@@ -118,7 +118,7 @@ def learn_startup(
     ]
     if not timed:
         n_features = len(startup_features(StartupParts(1.0, 1.0, 0.0)))
-        return LearnedStartup(before_any_row(n_features, NOISE))
+        return LearnedStartup(before_any_row(standard(n_features), NOISE))
     parts = [startup_parts(e.plan, e.nodes, e.workload) for e, _ in timed]
     x = np.array([startup_features(each) for each in parts])
     y = np.array([math.log(s / p.total_s) for (_, s), p in zip(timed, parts, strict=True)])

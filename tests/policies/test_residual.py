@@ -4,9 +4,10 @@ from dataclasses import replace
 import pytest
 
 from policies.cost_model import step_time_s
+from policies.features import features
 from policies.forecast import forecast
 from policies.links import links_between
-from policies.residual import features, learn
+from policies.residual import learn
 from tests.policies.cases import experience, network, node, plan_on, situation, workload
 
 ABCD = situation([node(x) for x in "abcd"], network("abcd", 0.005))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.residual import NOISE
+from policies.features import NOISE
 from policies.robust import FREEDOM, robust_fit
 from tests.policies.cases import experience, lab, workload
 from tests.policies.worlds import disturbed, drawn_runs, drawn_world, predicted, score

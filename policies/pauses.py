@@ -1,0 +1,96 @@
+"""What training stands still for, checkpoints and evaluation: as assumed, and as seen."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from policies.arrays import Floats
+from policies.constants import CONSTANTS
+from policies.cost_model import evaluation_s
+from policies.robust import Correction, Posterior, before_any_row, robust_fit, standard
+from policies.rows import prior_of
+from policies.schema import Experience, Work
+
+# How far the assumed time may be off, as standard deviations of its logarithm: of every script,
+# and of one script besides.
+EVALUATION: Final = 0.3
+OWN_EVALUATION: Final = 0.3
+CHECKPOINT: Final = 0.6
+OWN_CHECKPOINT: Final = 0.4
+# From one to the next of the very same script.
+NOISE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPauses:
+    """Posteriors of log(observed / prior) of an epoch's evaluation, and of a checkpoint."""
+
+    evaluation_fit: Posterior
+    checkpoint_fit: Posterior
+
+    @property
+    def evaluation(self) -> Correction:
+        """What experience says of the evaluation of an epoch."""
+        return _correction(self.evaluation_fit, _features(EVALUATION, OWN_EVALUATION, own=True))
+
+    @property
+    def checkpoint(self) -> Correction:
+        """What experience says of what a checkpoint takes from training."""
+        return _correction(self.checkpoint_fit, _features(CHECKPOINT, OWN_CHECKPOINT, own=True))
+
+
+def checkpoint_s(payload_bytes: int) -> float:
+    """The prior of what one checkpoint takes from training: a copy of all state."""
+    k = CONSTANTS
+    return k.checkpoint_s + k.checkpoint_copies * payload_bytes / k.checkpoint_bytes_per_s
+
+
+def learn_pauses(
+    experience: Sequence[Experience], script: str, other_weight: float
+) -> LearnedPauses:
+    """The posteriors after what was measured; that of other scripts weighs less."""
+    evaluated, kept = [], []
+    for e in experience:
+        own = e.workload.fingerprint == script
+        prior_s = _evaluation_s(e) if _is_time(e.evaluation_s) else 0.0
+        if e.evaluation_s and prior_s > 0.0:
+            evaluated.append((own, math.log(e.evaluation_s / prior_s)))
+        if e.checkpoint_s and _is_time(e.checkpoint_s):
+            kept.append((own, math.log(e.checkpoint_s / checkpoint_s(e.workload.payload_bytes))))
+    return LearnedPauses(
+        _fit(evaluated, EVALUATION, OWN_EVALUATION, other_weight),
+        _fit(kept, CHECKPOINT, OWN_CHECKPOINT, other_weight),
+    )
+
+
+def _evaluation_s(e: Experience) -> float:
+    """The prior of one epoch's evaluation; 0 where the script has none."""
+    n_batches = max((fit.validation_steps for fit in e.workload.fits[:1]), default=0)
+    if not n_batches:
+        return 0.0
+    return evaluation_s(prior_of(e), Work(0, 1.0, e.global_batch, n_batches))
+
+
+def _is_time(seconds: float | None) -> bool:
+    return seconds is not None and math.isfinite(seconds) and seconds > 0.0
+
+
+def _features(shared: float, own_part: float, *, own: bool) -> Floats:
+    return np.array([shared, own_part * own])
+
+
+def _fit(
+    rows: Sequence[tuple[bool, float]], shared: float, own_part: float, other_weight: float
+) -> Posterior:
+    if not rows:
+        return before_any_row(standard(2), NOISE)
+    x = np.array([_features(shared, own_part, own=own) for own, _ in rows])
+    weight = np.array([1.0 if own else other_weight for own, _ in rows])
+    return robust_fit(x, np.array([y for _, y in rows]), weight, NOISE)
+
+
+def _correction(posterior: Posterior, x: Floats) -> Correction:
+    return Correction(posterior.mean(x), math.sqrt(posterior.variance(x)))

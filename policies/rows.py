@@ -1,0 +1,118 @@
+"""Measured segments as rows of the regression: what the prior said of each, and how far off."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from policies.arrays import Floats, Ints
+from policies.cost_model import StepParts, step_parts
+from policies.features import NOISE, Setting, features, never_learned, plan_std, setting_of
+from policies.links import links_between
+from policies.paths import paths_between
+from policies.robust import Groups
+from policies.schema import Experience, Node
+
+# Rows of another script, and those of another cluster, count this much of an own row; a segment
+# of few steps counts less.
+OTHER_SCRIPT: Final = 0.5
+OTHER_CLUSTER: Final = 0.5
+FEW_STEPS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """R measured steps against the prior, in the order of `experience`.
+
+    Attributes:
+        shared: features that all plans share, shape `(R, N_FEATURES)`.
+        log_ratio: log(observed / prior), shape `(R,)`.
+        weight: in (0, 1], shape `(R,)`.
+        settings: what each row's plan was, with its number in `group`.
+        group: of each row's setting, shape `(R,)`.
+        plan_std: deviation of what belongs to that setting alone, shape `(R,)`.
+    """
+
+    experience: tuple[Experience, ...]
+    shared: Floats
+    log_ratio: Floats
+    weight: Floats
+    settings: dict[Setting, int]
+    group: Ints
+    plan_std: Floats
+
+    @property
+    def groups(self) -> Groups:
+        """Rows of one setting share a deviation."""
+        return Groups(self.group, self.plan_std)
+
+
+def usable(e: Experience) -> bool:
+    """Whether a record tells enough for the prior to be computed."""
+    known = {node.id for node in e.nodes if node.cpus > 0}
+    placed = len(e.plan.nodes) == e.plan.n_workers and known.issuperset(e.plan.nodes)
+    return placed and bool(e.workload.node_kinds)
+
+
+def is_here(e: Experience, machines: Collection[tuple[str, str]]) -> bool:
+    """Whether a segment ran on machines (address and kind) of the cluster in question."""
+    held = set(e.plan.nodes)
+    return any((node.ip, node.kind) in machines for node in e.nodes if node.id in held)
+
+
+def machines_of(nodes: Sequence[Node]) -> frozenset[tuple[str, str]]:
+    """What nodes are known by: Ray gives them new ids whenever it starts."""
+    return frozenset((node.ip, node.kind) for node in nodes)
+
+
+def rows_of(experience: Sequence[Experience], script: str, nodes: Sequence[Node]) -> Rows:
+    """The rows of what was measured, for plans of `script` on `nodes`."""
+    machines = machines_of(nodes)
+    timed = tuple(e for e in experience if e.steps > 0 and _is_time(e.step_s))
+    settings: dict[Setting, int] = {}
+    shared, group, figures = [], [], []
+    for e in timed:
+        parts, own = prior_of(e), e.workload.fingerprint == script
+        setting = setting_of(e.workload.fingerprint, parts)
+        shared.append(features(parts, own=own))
+        group.append(settings.setdefault(setting, len(settings)))
+        weight = _weight(e, parts) * (1.0 if own else OTHER_SCRIPT)
+        weight *= 1.0 if is_here(e, machines) else OTHER_CLUSTER
+        figures.append((math.log(e.step_s / parts.total_s), weight, plan_std(parts)))
+    log_ratio, weight_of, std = np.array(figures).reshape(-1, 3).T
+    return Rows(
+        timed, np.array(shared), log_ratio, weight_of, settings, np.array(group, np.int64), std
+    )
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and seconds > 0.0
+
+
+def _weight(e: Experience, parts: StepParts) -> float:
+    """Less of few steps, and of what rests on assumptions."""
+    trust = 1.0 / (1.0 + never_learned(parts) / NOISE**2)
+    return e.steps / (e.steps + FEW_STEPS) * trust
+
+
+def prior_of(e: Experience) -> StepParts:
+    """The step that the prior said; what was not measured is inferred with the help of others."""
+    held, path = frozenset(e.plan.nodes), e.plan.options.path
+    parts = _prior_among(e, held, path)
+    if e.network is None or not (parts.inferred_links or parts.assumed_links):
+        return parts
+    ends = [(x.src, x.dst) for x in e.network.links if x.path == path]
+    met = {end for pair in ends if not held.isdisjoint(pair) for end in pair}
+    return _prior_among(e, held | met, path)
+
+
+def _prior_among(e: Experience, names: frozenset[str], path: str) -> StepParts:
+    """The prior's step, its links seen from these nodes alone."""
+    nodes = tuple(node for node in e.nodes if node.id in names)
+    if e.plan.strategy == "direct":
+        links = paths_between(nodes, e.network).links_of(e.plan)
+    else:
+        links = links_between(nodes, e.network, path)
+    return step_parts(e.plan, nodes, links, e.workload, e.global_batch)
