@@ -12,10 +12,8 @@ from typing import Final
 
 import numpy as np
 from scipy.optimize import minimize, nnls
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 
-from policies.arrays import Floats
+from policies.arrays import Floats, Ints
 from policies.question import ALLREDUCE, Answer, Arm, Case, Observe, Question, RingLink, Rule
 
 __all__ = ["RULES", "Answer", "Arm", "Case", "Observe", "Question", "RingLink", "Rule"]
@@ -228,6 +226,8 @@ AT_LEAST: Final = 6
 GAIN: Final = 0.10
 FIRST: Final = 3
 LENGTHS: Final = (0.25, 0.5, 1.0, 2.0)
+# Of a trial, as deviation of the logarithm.
+NOISE: Final = 0.05
 
 
 def cherrypick(question: Question, observe: Observe) -> Answer:
@@ -270,18 +270,32 @@ def _process(arms: Sequence[Arm], tried: Mapping[Arm, float]) -> dict[Arm, tuple
     """Mean and deviation of the logarithm of every arm's step; the likeliest length scale."""
     at = np.array([arms.index(arm) for arm in tried])
     logs, places = np.log(list(tried.values())), _places(arms)
-    center, scale = float(logs.mean()), max(float(logs.std()), 0.05)
-    noise = WhiteKernel((0.05 / scale) ** 2)
-    fits = [
-        GaussianProcessRegressor(Matern(length, nu=2.5) + noise, optimizer=None).fit(
-            places[at], (logs - center) / scale
-        )
-        for length in LENGTHS
-    ]
-    best = max(fits, key=lambda fit: float(fit.log_marginal_likelihood_value_))
-    means, stds = best.predict(places, return_std=True)
-    found = zip(arms, center + scale * means, scale * stds, strict=True)
+    apart = np.linalg.norm(places[:, None, :] - places[None, :, :], axis=-1)
+    center, scale = float(logs.mean()), max(float(logs.std()), NOISE)
+    y, noise = (logs - center) / scale, (NOISE / scale) ** 2
+    fits = [_fit_process(matern(apart / length), at, y, noise) for length in LENGTHS]
+    _, means, variances = max(fits, key=lambda fit: fit[0])
+    found = zip(arms, center + scale * means, scale * np.sqrt(variances), strict=True)
     return {arm: (float(mu), float(sigma)) for arm, mu, sigma in found}
+
+
+def matern(apart: Floats) -> Floats:
+    """Matérn covariance with ν = 5/2 at distances in length scales (Rasmussen, Williams 2006)."""
+    far = math.sqrt(5.0) * apart
+    found: Floats = (1.0 + far + far**2 / 3.0) * np.exp(-far)
+    return found
+
+
+def _fit_process(
+    covariance: Floats, at: Ints, y: Floats, noise: float
+) -> tuple[float, Floats, Floats]:
+    """Log evidence; mean and variance everywhere (Rasmussen, Williams 2006, algorithm 2.1)."""
+    root = np.linalg.cholesky(covariance[np.ix_(at, at)] + noise * np.eye(len(at)))
+    across = covariance[:, at]
+    pull = np.linalg.solve(root.T, np.linalg.solve(root, y))
+    shrink = np.linalg.solve(root, across.T)
+    evidence = -0.5 * float(y @ pull) - float(np.log(np.diag(root)).sum())
+    return evidence, across @ pull, np.maximum(1.0 - (shrink**2).sum(axis=0), 0.0) + noise
 
 
 def _improvement(

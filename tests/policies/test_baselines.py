@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from policies.baselines import (
@@ -14,6 +15,7 @@ from policies.baselines import (
     half_efficient,
     jansen,
     jansen_step_s,
+    matern,
     nearest,
     one_worker,
 )
@@ -151,6 +153,14 @@ def test_cherrypick_finds_the_best_of_many_arms_and_leaves_some_untried():
     answer = cherrypick(question(arms), watched)
     assert law(answer.arm) <= 1.1 * min(law(arm) for arm in arms)
     assert len(watched.seen) == len(set(watched.seen)) < len(arms)
+
+
+def test_the_covariance_of_near_arms_is_one_and_falls():
+    near, middle, far = matern(np.array([0.0, 1.0, 5.0]))
+    root5 = math.sqrt(5.0)
+    assert near == 1.0
+    assert middle == pytest.approx((1 + root5 + 5 / 3) * math.exp(-root5))
+    assert far < 0.01
 
 
 def test_cherrypick_chooses_only_what_it_tried():
