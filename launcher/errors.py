@@ -10,7 +10,8 @@ LauncherError                exit code
 │   └── PeerLostError        1   another worker died, froze or was cut off
 ├── BudgetTooSmallError      3   no plan fits the budget or the deadline
 └── ClusterError             4   the cluster is unreachable or not fit
-    └── StorageError         4   storage cannot be written or read
+    ├── StorageError         4   storage cannot be written or read
+    └── DataError            4   data cannot be brought to the nodes
 """
 
 
@@ -108,3 +109,7 @@ class ClusterError(LauncherError):
 
 class StorageError(ClusterError):
     """Storage cannot be written or read."""
+
+
+class DataError(ClusterError):
+    """The data of a run cannot be brought to its nodes."""
