@@ -260,6 +260,30 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeData:
+    """How much of a run's data a node lacks."""
+
+    node: str
+    missing_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataAhead:
+    """Data that must be on a plan's nodes before training: those not among `nodes` lack all.
+
+    A node receives `bytes_per_s` (`basis` says where that is from); with `is_shared` all nodes
+    together do. `usd_per_byte` is what the source's provider charges.
+    """
+
+    n_bytes: int
+    nodes: tuple[NodeData, ...]
+    bytes_per_s: float
+    basis: Basis
+    is_shared: bool
+    usd_per_byte: float
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """Everything a decision rests on, besides experience."""
 
@@ -270,6 +294,7 @@ class Situation:
     limits: Limits
     spent_usd: float = 0.0
     spent_s: float = 0.0
+    data: DataAhead | None = None
 
 
 @dataclass(frozen=True, slots=True)
