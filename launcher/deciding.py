@@ -84,11 +84,16 @@ class Decider:
             UsageError: no plan is possible.
             BudgetTooSmallError: none has a fair chance to keep budget and deadline.
         """
+        from policies.data.sweep import shipped_prior
         from policies.recommend import NoPlanError, recommend
 
         try:
             return recommend(
-                situation, self.experience(slow), self._stretch.request.seed, at_step=at_step
+                situation,
+                self.experience(slow),
+                self._stretch.request.seed,
+                at_step=at_step,
+                prior=shipped_prior(),
             )
         except NoPlanError as error:
             if error.cheapest is None:

@@ -90,6 +90,8 @@ class Segment:
     """A stretch of training under one plan. `end` says why it ended, None while it runs.
 
     `started`, `first_step_at` and `ended` are ISO-8601 in UTC; `cost_usd` counts all nodes held.
+    `evaluation_s` is what the end of an epoch took, evaluation and all, in the median;
+    `checkpoint_s` what one checkpoint took from training: its pause, and what steps took longer.
     """
 
     plan: Plan
@@ -102,6 +104,8 @@ class Segment:
     cost_usd: float = 0.0
     end: str | None = None
     paths: tuple[PathRecord, ...] = ()
+    evaluation_s: float | None = None
+    checkpoint_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +234,9 @@ class RunRecord:
                 step_s=segment.step_s.typical_s,
                 startup_s=_startup_s(segment),
                 node_starts=self.node_starts,
+                measured_at_s=parse_timestamp(segment.started).timestamp(),
+                evaluation_s=segment.evaluation_s,
+                checkpoint_s=segment.checkpoint_s,
             )
             for segment in self.segments
             if segment.step_s is not None and segment.steps > 0 and self.workload.fits

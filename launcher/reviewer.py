@@ -16,6 +16,7 @@ from launcher.standing import Standing
 from launcher.stretch import Stretch
 from launcher.supervise import Move
 from launcher.surroundings import Surroundings
+from policies.data.sweep import shipped_prior
 from policies.moving import Outlook, Pace, outlook
 from policies.recommend import NoPlanError
 from policies.schema import Decision, Network, Node, Plan, Situation
@@ -310,6 +311,7 @@ class Reviewer:
                 at_step=standing.total_steps,
                 step_s=self._step_s,
                 stops_s=stops_s(self._stretch.book.record),
+                prior=shipped_prior(),
             )
         except NoPlanError as error:
             logger.info("no other plan: %s", error)

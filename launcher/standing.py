@@ -91,6 +91,8 @@ class Standing:
         self._loss: float | None = None
         self._steps_before = self.total_steps = steps_before
         self.checkpoint_s, self.evaluation_s = 0.0, 0.0
+        self._evaluations_s: list[float] = []
+        self._checkpoint_cost_s: float | None = None
         self._warned: set[str] = set()
         self.files: dict[str, str] = {}
         self.metrics: dict[str, float] = {}
@@ -147,6 +149,8 @@ class Standing:
                 steps=self.steps,
                 step_s=self._measured(),
                 cost_usd=self._meter.spent_usd - self._cost_before_usd,
+                evaluation_s=median(self._evaluations_s) if self._evaluations_s else None,
+                checkpoint_s=self._checkpoint_cost_s,
             )
         )
 
@@ -191,6 +195,9 @@ class Standing:
         self._epoch, self._epochs, self._step = detail["epoch"], detail["epochs"], 0
         self._steps_per_epoch = detail["steps"] or self._steps_per_epoch
         self.evaluation_s = max(self.evaluation_s, detail["evaluation_s"])
+        if detail["evaluation_s"] > 0.0:
+            self._evaluations_s.append(detail["evaluation_s"])
+        self._checkpoint_cost_s = detail.get("checkpoint_s") or self._checkpoint_cost_s
         self._loss = detail["logs"].get("loss", self._loss)
         self._check_loss(self._loss)
         self._view.training(self._status(epoch_ended=True, metrics=detail["logs"]))

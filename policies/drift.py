@@ -81,10 +81,13 @@ def _runs(rows: Rows, at: np.ndarray) -> list[str]:
 
 def _starts(runs: Sequence[str]) -> np.ndarray:
     """Places in time at which the last 3, 4, 6, … runs begin, with enough before them."""
-    firsts = np.array([runs.index(run) for run in dict.fromkeys(runs)])
+    first_by_run: dict[str, int] = {}
+    for i, run in enumerate(runs):
+        first_by_run.setdefault(run, i)
+    firsts = list(first_by_run.values())
     found, n_last = [], float(LEAST_RUNS)
     while round(n_last) <= len(firsts) - LEAST_RUNS:
-        found.append(int(firsts[-round(n_last)]))
+        found.append(firsts[-round(n_last)])
         n_last = max(n_last * GROWTH, round(n_last) + 1.0)
     return np.array(list(dict.fromkeys(found)), dtype=np.int64)
 
@@ -103,7 +106,7 @@ def _expected(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """What all rows together say of each, and how far it may be from that."""
     covariance = np.linalg.inv(x.T @ x + np.eye(x.shape[1]))
     expected: Floats = x @ (covariance @ (x.T @ y))
-    spread = np.sqrt(1.0 + np.einsum("ij,jk,ik->i", x, covariance, x))
+    spread = np.sqrt(1.0 + np.einsum("ij,ij->i", x @ covariance, x))
     return expected, spread
 
 

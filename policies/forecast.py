@@ -13,8 +13,10 @@ from policies.cost_model import (
     nodes_cost_usd_per_h,
     step_parts,
 )
+from policies.data_ahead import bringing_s, egress_usd
 from policies.links import Links
 from policies.node_start import lingering_usd, node_start
+from policies.pauses import LearnedPauses
 from policies.residual import Residual
 from policies.robust import Correction
 from policies.schema import Candidate, Interval, Plan, Prediction, Situation
@@ -66,7 +68,8 @@ def from_moments(mean: float, variance: float) -> LogNormal:
 class Forecast:
     """What a plan's remaining work will take, as the policy sees it before it chooses.
 
-    `lingering_usd` is paid after the run, for nodes that it starts.
+    `lingering_usd` is paid beside the time: after the run, for nodes that it starts, and for data
+    on their way to nodes that lack them.
     """
 
     plan: Plan
@@ -99,9 +102,14 @@ def forecast(plan: Plan, situation: Situation, links: Links, residual: Residual)
     starting = node_start(plan, situation.nodes, residual.node_start_by_type)
     if starting is not None:
         startup = _sum(startup, _corrected(CONSTANTS.node_start_s, starting))
-    time = _job_time(situation, parts, step, startup)
+    if situation.data is not None:
+        data_s, variance = bringing_s(plan, situation.data)
+        startup = from_moments(startup.mean + data_s, startup.variance + variance)
+    time = _job_time(situation, parts, step, startup, residual.pauses)
     usd_per_h = nodes_cost_usd_per_h(plan, situation.nodes)
     lingering = lingering_usd(plan, situation.nodes)
+    if situation.data is not None:
+        lingering += egress_usd(plan, situation.data)
     p_fits = time.p_at_most(room_s(situation, usd_per_h, lingering))
     return Forecast(plan, parts, step, time, usd_per_h, p_fits, lingering)
 
@@ -121,19 +129,25 @@ def _sum(a: LogNormal, b: LogNormal) -> LogNormal:
 
 
 def _job_time(
-    situation: Situation, parts: StepParts, step: LogNormal, startup: LogNormal
+    situation: Situation,
+    parts: StepParts,
+    step: LogNormal,
+    startup: LogNormal,
+    pauses: LearnedPauses,
 ) -> LogNormal:
     """Start-up + steps · step + checkpoints + evaluation + the way down.
 
     All steps share one error (of the model, not of chance), so the error of their sum is
-    proportional to their number; evaluation shares it too.
+    proportional to their number; so do all evaluations, and all checkpoints.
     """
-    work = situation.work
-    scale = work.steps + evaluation_s(parts, work) / max(parts.total_s, 1e-12)
+    work, payload_bytes = situation.work, situation.workload.payload_bytes
     training_s = work.steps * step.mean
-    extra_s = checkpoints_s(training_s, work, situation.workload.payload_bytes)
-    mean = startup.mean + scale * step.mean + extra_s + CONSTANTS.release_s
-    return from_moments(mean, startup.variance + scale**2 * step.variance)
+    evaluation = _corrected(evaluation_s(parts, work), pauses.evaluation)
+    checkpoints = _corrected(checkpoints_s(training_s, work, payload_bytes), pauses.checkpoint)
+    rest = (startup, evaluation, checkpoints)
+    mean = training_s + CONSTANTS.release_s + math.fsum(each.mean for each in rest)
+    variance = work.steps**2 * step.variance + math.fsum(each.variance for each in rest)
+    return from_moments(mean, variance)
 
 
 def room_s(situation: Situation, usd_per_h: float, lingering_usd: float = 0.0) -> float:
@@ -142,7 +156,7 @@ def room_s(situation: Situation, usd_per_h: float, lingering_usd: float = 0.0) -
     Args:
         situation: knows the limits and what is spent.
         usd_per_h: price of the plan's nodes.
-        lingering_usd: what they cost after the run.
+        lingering_usd: what they cost beside the time.
     """
     limits = situation.limits
     room = math.inf

@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -141,6 +142,7 @@ def _assumed(nodes: Sequence[Node]) -> tuple[Floats, Floats]:
     return rtt_s / 2.0, 1.0 / bandwidth
 
 
+@lru_cache(maxsize=4096)
 def _site(ip: str) -> str:
     """Nodes of one private /16 are taken for one site, any other address for a site alone."""
     try:

@@ -10,6 +10,7 @@ from policies.constants import CONSTANTS, S_PER_H
 from policies.forecast import Forecast, LogNormal, forecast, from_moments, room_s, startup_time
 from policies.recommend import recommend
 from policies.residual import Residual
+from policies.robust import Prior
 from policies.schema import Candidate, Decision, Experience, Interval, Plan, Prediction, Situation
 from policies.startup import startup_parts
 from policies.survey import survey
@@ -184,6 +185,7 @@ def outlook(
     at_step: int,
     step_s: float | None = None,
     stops_s: Sequence[float] = (),
+    prior: Prior | None = None,
 ) -> Outlook:
     """What is left under the current plan, and under the best one.
 
@@ -196,12 +198,13 @@ def outlook(
         at_step: where training stands.
         step_s: what a step takes now, as measured.
         stops_s: how long earlier stops of this run took, until the next segment began.
+        prior: see `recommend`.
 
     Raises:
         NoPlanError: no plan is possible.
     """
-    decision = recommend(situation, experience, 0, at_step=at_step)
-    found = survey(situation, experience)
+    decision = recommend(situation, experience, 0, at_step=at_step, prior=prior)
+    found = survey(situation, experience, prior)
     own = forecast(current, found.situation, found.paths.links_of(current), found.residual)
     other = forecast(
         decision.chosen,

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 
 from policies.arrays import Floats
-from policies.constants import CONSTANTS
-from policies.cost_model import evaluation_s
+from policies.cost_model import checkpoint_s, evaluation_s
 from policies.robust import Correction, Posterior, before_any_row, robust_fit, standard
 from policies.rows import prior_of
 from policies.schema import Experience, Work
@@ -40,12 +39,6 @@ class LearnedPauses:
     def checkpoint(self) -> Correction:
         """What experience says of what a checkpoint takes from training."""
         return _correction(self.checkpoint_fit, _features(CHECKPOINT, OWN_CHECKPOINT, own=True))
-
-
-def checkpoint_s(payload_bytes: int) -> float:
-    """The prior of what one checkpoint takes from training: a copy of all state."""
-    k = CONSTANTS
-    return k.checkpoint_s + k.checkpoint_copies * payload_bytes / k.checkpoint_bytes_per_s
 
 
 def learn_pauses(

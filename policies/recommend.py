@@ -10,13 +10,14 @@ from policies.forecast import Forecast
 from policies.node_start import not_up
 from policies.path_notes import path_notes
 from policies.reasons import reason_line
+from policies.robust import Prior
 from policies.schema import Candidate, Decision, Experience, Situation
 from policies.survey import Survey, survey
 from policies.wording import dollars, duration, percent, workers
 
 __all__ = ["Explanation", "Fact", "NoPlanError", "explain", "recommend"]
 
-POLICY: Final = "bayesian-2"
+POLICY: Final = "bayesian-3"
 MAX_ROWS: Final = 8
 # Below this chance to fit, a run is refused; between this and P_FITS the launcher asks.
 P_REFUSED: Final = 0.1
@@ -40,7 +41,12 @@ class NoPlanError(ValueError):
 
 
 def recommend(
-    situation: Situation, experience: Sequence[Experience], seed: int, *, at_step: int = 0
+    situation: Situation,
+    experience: Sequence[Experience],
+    seed: int,
+    *,
+    at_step: int = 0,
+    prior: Prior | None = None,
 ) -> Decision:
     """Choose how many workers, on which nodes in which order, for the remaining work.
 
@@ -49,12 +55,13 @@ def recommend(
         experience: measured segments of past runs (and of this one), in any order.
         seed: decides what is explored; 0 explores nothing.
         at_step: where training stands; past the first step nothing is explored.
+        prior: what is believed before any experience, as the shipped sweep leaves it.
 
     Raises:
         NoPlanError: no plan is possible, or the likeliest keeps budget and deadline with
             less than 10 %.
     """
-    found = survey(situation, experience)
+    found = survey(situation, experience, prior)
     by_n = _forecasts(found)
     choice = _choice(found, _open_to_choice(by_n, situation), 0 if at_step else seed)
     chosen, rival = choice.chosen, choice.rival

@@ -25,7 +25,7 @@ from policies.robust import (
     robust_fit,
     standard,
 )
-from policies.rows import OTHER_SCRIPT, Rows, rows_of, usable
+from policies.rows import OTHER_SCRIPT, Rows, relevant, rows_of
 from policies.schema import Experience, Situation
 from policies.startup import LearnedStartup, learn_startup
 
@@ -70,7 +70,7 @@ def learn(
         prior: of the weights, as the shipped sweep leaves it; standard normal by default.
     """
     script, nodes = situation.workload.fingerprint, situation.nodes
-    known = [e for e in experience if usable(e)]
+    known = relevant(experience, script, nodes)
     rows = rows_of(known, script, nodes)
     believed = COLD if prior is None else prior
     cold = Residual(
@@ -80,7 +80,7 @@ def learn(
         learn_startup(known, script, OTHER_SCRIPT),
         learn_pauses(known, script, OTHER_SCRIPT),
         0,
-        learn_node_starts(nodes, experience),
+        learn_node_starts(nodes, known),
     )
     if not rows.experience:
         return cold

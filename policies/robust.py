@@ -214,7 +214,7 @@ class _Rows:
             return found
         group, q = self.groups.of_row, self.groups.loading * used / self.noise**2
         variance = np.asarray(1.0 / (1.0 + np.bincount(group, q * self.groups.loading)), float)
-        pull = variance * np.bincount(group, q * self.y)
+        pull = np.asarray(variance * np.bincount(group, q * self.y), float)
         slope = variance[:, None] * _sums(q[:, None] * self.x, group)
         return replace(found, deviations=Deviations(pull, slope, fit.scale * variance))
 

@@ -9,7 +9,15 @@ import numpy as np
 
 from policies.arrays import Floats, Ints
 from policies.cost_model import StepParts, step_parts
-from policies.features import NOISE, Setting, features, never_learned, plan_std, setting_of
+from policies.features import (
+    N_FEATURES,
+    NOISE,
+    Setting,
+    features,
+    never_learned,
+    plan_std,
+    setting_of,
+)
 from policies.links import links_between
 from policies.paths import paths_between
 from policies.robust import Groups
@@ -20,6 +28,9 @@ from policies.schema import Experience, Node
 OTHER_SCRIPT: Final = 0.5
 OTHER_CLUSTER: Final = 0.5
 FEW_STEPS: Final = 20
+FEW_SWEPT: Final = 2
+# Segments that are learned from, at most.
+MOST: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +78,71 @@ def machines_of(nodes: Sequence[Node]) -> frozenset[tuple[str, str]]:
     return frozenset((node.ip, node.kind) for node in nodes)
 
 
+def relevant(
+    experience: Sequence[Experience], script: str, nodes: Sequence[Node]
+) -> list[Experience]:
+    """What tells most of plans of `script` on `nodes`, at most `MOST` segments.
+
+    Those of the script come first, then those of this cluster, then the newest. More would narrow
+    no prediction: what is left then is chance, and what belongs to each plan alone.
+    """
+    known, machines = [e for e in experience if usable(e)], machines_of(nodes)
+    if len(known) <= MOST:
+        return known
+
+    def rank(e: Experience) -> tuple[bool, bool, float, str, float]:
+        own, here = e.workload.fingerprint == script, is_here(e, machines)
+        return not own, not here, -(e.measured_at_s or 0.0), e.run, e.step_s
+
+    return sorted(known, key=rank)[:MOST]
+
+
 def rows_of(experience: Sequence[Experience], script: str, nodes: Sequence[Node]) -> Rows:
     """The rows of what was measured, for plans of `script` on `nodes`."""
     machines = machines_of(nodes)
-    timed = tuple(e for e in experience if e.steps > 0 and _is_time(e.step_s))
+    found = []
+    for e in experience:
+        if e.steps > 0 and _is_time(e.step_s):
+            own = e.workload.fingerprint == script
+            weight = (1.0 if own else OTHER_SCRIPT) * (
+                1.0 if is_here(e, machines) else OTHER_CLUSTER
+            )
+            found.append(_Row(e, prior_of(e), own, weight * e.steps / (e.steps + FEW_STEPS)))
+    return _rows(found)
+
+
+def sweep_rows(experience: Sequence[Experience]) -> Rows:
+    """The rows of a sweep, whose scripts are all told apart and whose first steps are left out."""
+    timed = [e for e in experience if usable(e) and e.steps > 0 and _is_time(e.step_s)]
+    return _rows([_Row(e, prior_of(e), True, e.steps / (e.steps + FEW_SWEPT)) for e in timed])
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    experience: Experience
+    parts: StepParts
+    own: bool
+    weight: float
+
+
+def _rows(found: Sequence[_Row]) -> Rows:
     settings: dict[Setting, int] = {}
-    shared, group, figures = [], [], []
-    for e in timed:
-        parts, own = prior_of(e), e.workload.fingerprint == script
+    shared, group, figures = np.zeros((len(found), N_FEATURES)), [], []
+    for i, row in enumerate(found):
+        e, parts = row.experience, row.parts
         setting = setting_of(e.workload.fingerprint, parts)
-        shared.append(features(parts, own=own))
+        shared[i] = features(parts, own=row.own)
         group.append(settings.setdefault(setting, len(settings)))
-        weight = _weight(e, parts) * (1.0 if own else OTHER_SCRIPT)
-        weight *= 1.0 if is_here(e, machines) else OTHER_CLUSTER
+        # Less of what rests on assumptions.
+        weight = row.weight / (1.0 + never_learned(parts) / NOISE**2)
         figures.append((math.log(e.step_s / parts.total_s), weight, plan_std(parts)))
-    log_ratio, weight_of, std = np.array(figures).reshape(-1, 3).T
-    return Rows(
-        timed, np.array(shared), log_ratio, weight_of, settings, np.array(group, np.int64), std
-    )
+    log_ratio, weights, std = np.array(figures).reshape(-1, 3).T
+    every = tuple(row.experience for row in found)
+    return Rows(every, shared, log_ratio, weights, settings, np.array(group, np.int64), std)
 
 
 def _is_time(seconds: float) -> bool:
     return math.isfinite(seconds) and seconds > 0.0
-
-
-def _weight(e: Experience, parts: StepParts) -> float:
-    """Less of few steps, and of what rests on assumptions."""
-    trust = 1.0 / (1.0 + never_learned(parts) / NOISE**2)
-    return e.steps / (e.steps + FEW_STEPS) * trust
 
 
 def prior_of(e: Experience) -> StepParts:

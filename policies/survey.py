@@ -12,6 +12,7 @@ from policies.greedy import Tour, placements_along, sets_along, tours
 from policies.paths import Path, Paths, paths_between
 from policies.placement import EXACT_UP_TO, Placed, Site, placements, site_of, subsets
 from policies.residual import Residual, learn
+from policies.robust import Prior
 from policies.schema import DEFAULT_PATH, Experience, Plan, Situation, Strategy
 
 # Rounds of looking beside the best n where not every n was looked at.
@@ -127,7 +128,9 @@ class Survey:
         return sorted(m for m in near - set(seen) if 1 <= m <= self.ceiling.n_workers)
 
 
-def survey(situation: Situation, experience: Sequence[Experience]) -> Survey:
+def survey(
+    situation: Situation, experience: Sequence[Experience], prior: Prior | None = None
+) -> Survey:
     """Prepare a decision: paths, what experience says, pools of nodes and tours through them."""
     nodes = tuple(sorted(situation.nodes, key=lambda node: node.id))
     ordered = replace(situation, nodes=nodes)
@@ -139,7 +142,7 @@ def survey(situation: Situation, experience: Sequence[Experience]) -> Survey:
     for path in paths.others:  # which only nodes that are up are known to be on
         found += [(pool.on_path(path.name, path.nodes), path) for pool in up]
     grounds = tuple(_ground(pool, path, ordered, paths) for pool, path in found if pool.nodes)
-    residual = learn(ordered, experience)
+    residual = learn(ordered, experience, prior)
     return Survey(ordered, paths, residual, grounds, ceiling(ordered, usual))
 
 

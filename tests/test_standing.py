@@ -229,3 +229,24 @@ def test_a_second_fit_starts_from_its_own_first_epoch(stage: Stage) -> None:
     )
     status = stage.view.statuses[-1]
     assert (status.fit, status.epoch, status.epochs, status.steps) == (1, 0, 2, 20)
+
+
+def test_what_evaluations_and_checkpoints_took_is_kept_for_the_next_decision(
+    stage: Stage,
+) -> None:
+    stage.run(
+        (1.0, an_epoch(1, 0.9, evaluation_s=5.0)),
+        (2.0, an_epoch(2, 0.8, evaluation_s=2.0, checkpoint_s=0.03)),
+        (3.0, an_epoch(3, 0.7, evaluation_s=2.2, checkpoint_s=0.05)),
+        (4.0, DONE),
+        ends_at_s=5.0,
+    )
+    segment = stage.book.record.segments[-1]
+    assert (segment.evaluation_s, segment.checkpoint_s) == (2.2, 0.05)
+
+
+def test_what_was_not_seen_of_evaluations_and_checkpoints_is_not_known(stage: Stage) -> None:
+    stage.run((1.0, an_epoch(1, 0.9)), (2.0, DONE), ends_at_s=3.0)
+    segment = stage.book.record.segments[-1]
+    assert segment.evaluation_s is None
+    assert segment.checkpoint_s is None

@@ -217,6 +217,7 @@ class Session:
             epochs=params.get("epochs"),
             steps=self._step,
             evaluation_s=evaluation_s,
+            checkpoint_s=self._checkpoints.pace.cost_s,
             logs={name: value for name, value in numbers.items() if value is not None},
         )
         self._step_ended_s = None
