@@ -1,5 +1,7 @@
 """A run that is disturbed at some moment, and what became of it."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -8,7 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.lab.disturbed import DisturbedRun, disturbed_run, left_behind
+from tests.lab.disturbed import (
+    ROOT,
+    SCRIPT,
+    DisturbedRun,
+    Seen,
+    disturbed_run,
+    left_behind,
+)
 from tests.lab.faults import DRIVER, FAULTS, RELEASE_S, SPARE, Scene, prepare_storage
 from tests.lab.lab import Lab
 
@@ -40,9 +49,13 @@ class Case:
     @property
     def words(self) -> list[str]:
         """Options of `launch`, and of the script."""
-        script = ["--epochs", str(self.epochs), "--steps", str(self.steps_per_epoch)]
         options = ["--strategy", self.strategy, "--workers", self.workers]
-        return [*options, "--budget", str(self.budget_usd), "--", *script]
+        return [*options, "--budget", str(self.budget_usd), "--", *self.script_words]
+
+    @property
+    def script_words(self) -> list[str]:
+        """Options of the script alone."""
+        return ["--epochs", str(self.epochs), "--steps", str(self.steps_per_epoch)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +94,15 @@ def make_case(rng: np.random.Generator, kinds: Sequence[str]) -> Case:
 
 
 def undisturbed_curve(case: Case) -> dict[int, float]:
-    """The loss of each epoch, by one run that nothing happens to."""
-    with lab_for_chaos() as lab, disturbed_run(lab, "undisturbed", case.words) as run:
-        code = run.wait(LIMIT_S)
-        if code != 0:
-            raise RuntimeError(f"the undisturbed run ended with code {code}:\n{run.tail()}")
-        return {epoch: losses[0] for epoch, losses in run.seen.loss_by_epoch.items()}
+    """The loss of each epoch as plain Keras has it: one process, no launcher, no fault."""
+    words = [sys.executable, str(ROOT / SCRIPT), *case.script_words]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"the script by itself failed:\n{done.stderr}")
+    seen = Seen()
+    for line in done.stdout.splitlines():
+        seen.take(line)
+    return {epoch: losses[0] for epoch, losses in seen.loss_by_epoch.items()}
 
 
 def fate_of(case: Case, curve: dict[int, float], seed: int, log: Path | None = None) -> Fate:
