@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from policies.bandit import P_FITS, best, choose
@@ -196,6 +197,12 @@ def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...
         )
     if explored:
         notes.append("This plan is tried to learn more; another is expected to be as good.")
+    if found.residual.change is not None:
+        since = datetime.fromtimestamp(found.residual.change.at_s, UTC)
+        notes.append(
+            f"Steps have taken otherwise here since {since:%Y-%m-%d %H:%M} UTC: what was measured "
+            "before counts for little."
+        )
     if situation.network is None and len(situation.nodes) > 1:
         notes.append("The network was not measured: its links are assumed.")
     elif parts.assumed_links:
