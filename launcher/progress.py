@@ -68,7 +68,7 @@ class Progress:
         stdout: for what the script prints.
         stderr: for everything of ours.
         live: whether stderr is a terminal that can redraw a line.
-        shared: whether both streams show on one terminal.
+        shared: whether both streams show in one place: a terminal, or a file.
         clock: monotonic, in seconds.
         width: columns of the terminal, asked at each redraw.
     """
@@ -93,6 +93,7 @@ class Progress:
         self._is_mid_line = False  # the script's output stands in the middle of a line
         self._drawn_at_s = float("-inf")
         self._plain_at_s: float | None = None  # of the last plain line, or the first step
+        self._held = ""  # a plain line that waits for the end of the script's line
 
     def stage(self, text: str) -> None:
         """Say what is going on now."""
@@ -103,6 +104,7 @@ class Progress:
                 self._line = f"{text} …"
                 self._draw(force=True)
             else:
+                self._end_line()
                 self._write_ours(f"launch: {text}\n")
 
     def tick(self) -> None:
@@ -118,9 +120,7 @@ class Progress:
         """Write a line of ours that stays, above the live line."""
         with self._lock:
             self._erase()
-            if self._is_mid_line and self._shared:
-                self._write_ours("\n")
-                self._is_mid_line = False
+            self._end_line()
             self._write_ours(f"{text}\n")
             self._draw(force=True)
 
@@ -135,6 +135,7 @@ class Progress:
             _write(self._stderr if stream == "stderr" else self._stdout, text)
             if shown_here:
                 self._is_mid_line = not text.endswith("\n")
+                self._write_held()
             self._draw(force=True)
 
     def training(self, status: Status) -> None:
@@ -150,15 +151,15 @@ class Progress:
                 self._plain_at_s = now
             if status.epoch_ended or now - self._plain_at_s >= PLAIN_EVERY_S:
                 self._plain_at_s = now
-                self._write_ours(f"launch: {training_line(status, None)}\n")
+                self._held = f"launch: {training_line(status, None)}\n"
+                self._write_held()
 
     def pause(self) -> None:
         """Take the live line away, until there is something new to show."""
         with self._lock:
             self._erase()
             self._line, self._stage = "", None
-            if self._is_mid_line and self._shared:
-                self._write_ours("\n")
+            self._end_line()
             self._is_mid_line = False
 
     def close(self) -> None:
@@ -180,6 +181,18 @@ class Progress:
         if self._is_drawn:
             self._write_ours(CLEAR)
             self._is_drawn = False
+
+    def _end_line(self) -> None:
+        """End the script's unfinished line where ours would continue it."""
+        if self._is_mid_line and self._shared:
+            self._write_ours("\n")
+            self._is_mid_line = False
+        self._write_held()
+
+    def _write_held(self) -> None:
+        if self._held and not (self._is_mid_line and self._shared):
+            self._write_ours(self._held)
+            self._held = ""
 
     def _write_ours(self, text: str) -> None:
         _write(self._stderr, text)

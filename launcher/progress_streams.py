@@ -1,9 +1,11 @@
 """Progress on the standard streams of this process."""
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from launcher.config import Environment, Terminal
 from launcher.console import make_console
@@ -27,13 +29,23 @@ def make_progress(
         out,
         sys.stderr,
         live=terminal.stderr_is_tty and errors.width >= 20,
-        shared=out is sys.stderr or (out_is_tty and terminal.stderr_is_tty),
+        shared=(out_is_tty and terminal.stderr_is_tty) or _are_one_file(out, sys.stderr),
         clock=clock,
         width=lambda: errors.width,
     )
     if terminal.stderr_is_tty:
         threading.Thread(target=_tick, args=(progress,), daemon=True).start()
     return progress
+
+
+def _are_one_file(a: TextIO, b: TextIO) -> bool:
+    """Whether what is written to both ends up in one file or pipe, as with `2>&1`."""
+    if a is b:
+        return True
+    try:
+        return os.path.samestat(os.fstat(a.fileno()), os.fstat(b.fileno()))
+    except (OSError, ValueError):  # not a file, or closed
+        return False
 
 
 def _tick(progress: Progress) -> None:

@@ -135,6 +135,27 @@ def test_without_a_terminal_an_epoch_is_a_line_and_a_long_one_a_line_every_30_s(
     assert lines[-1].startswith("launch: epoch 3/10 · done")
 
 
+def test_a_plain_line_waits_for_the_end_of_the_scripts_line() -> None:
+    screen = Screen(live=False)
+    screen.progress.output("epoch 2 loss 0.1")
+    screen.progress.training(AStatus(epoch_ended=True))
+    screen.progress.output("67\n")
+    first, second, _ = screen.out.getvalue().split("\n")
+    assert first == "epoch 2 loss 0.167"
+    assert second.startswith("launch: epoch 2/10 · done")
+
+
+def test_a_note_ends_the_scripts_line_and_comes_after_what_waited() -> None:
+    screen = Screen(live=False)
+    screen.progress.output("half a line")
+    screen.progress.training(AStatus(epoch_ended=True))
+    screen.progress.line("launch: 10.0.0.4 joined")
+    script, waited, note, _ = screen.out.getvalue().split("\n")
+    assert script == "half a line"
+    assert "epoch 2/10" in waited
+    assert note == "launch: 10.0.0.4 joined"
+
+
 def test_the_live_line_is_not_redrawn_more_often_than_eyes_can_follow() -> None:
     screen = Screen()
     for step in range(1000):
