@@ -79,7 +79,7 @@ def probe(
     log.info("probed %d links in %.1f s, silent: %s", len(network.links), took_s, network.silent)
     others = max((link.other_bytes_per_s for link in network.links), default=0.0)
     if others:
-        log.warning("others sent up to %.1f MB/s during the probe", others / 1e6)
+        log.info("others sent up to %.1f MB/s during the probe", others / 1e6)
     if cache:
         network_cache.save(cache, nodes, network)
     return network
