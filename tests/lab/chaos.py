@@ -121,7 +121,8 @@ def fate_of(case: Case, curve: dict[int, float], seed: int, log: Path | None = N
             trouble = str(error)
         alive = [name for name in lab.names if Path(f"/proc/{lab.host(name).pid}").exists()]
         if log is not None:
-            log.write_text("\n".join(run.seen.lines) + "\n")
+            run.seen.keep(log)
+            run.keep_logs(log.with_suffix(""))
         return Fate(
             case,
             run.exit_code if run.exit_code is not None else -9,

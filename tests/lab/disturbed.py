@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -41,13 +42,15 @@ class Seen:
     steps: list[tuple[int, int]] = field(default_factory=list)  # epoch and step
     loss_by_epoch: dict[int, list[float]] = field(default_factory=dict)  # each time it was said
     lines: list[str] = field(default_factory=list)
+    heard_s: list[float] = field(default_factory=list)  # monotonic seconds of each line
 
     def take(self, line: str) -> None:
         """Note a line of output."""
         self.lines.append(line)
+        self.heard_s.append(time.monotonic())
         if found := STEP.fullmatch(line):
             self.steps.append((int(found[1]), int(found[2])))
-            self.moments.append(time.monotonic())
+            self.moments.append(self.heard_s[-1])
         elif found := EPOCH.fullmatch(line):
             self.loss_by_epoch.setdefault(int(found[1]), []).append(float(found[2]))
 
@@ -55,6 +58,12 @@ class Seen:
         """The longest time without a step that ended after a moment; 0 if none did."""
         gaps = zip(self.moments, self.moments[1:], strict=False)
         return max((b - a for a, b in gaps if b > since_s), default=0.0)
+
+    def keep(self, path: Path) -> None:
+        """Write all lines down, each with the seconds since the first."""
+        began_s = self.heard_s[0] if self.heard_s else 0.0
+        stamped = zip(self.heard_s, self.lines, strict=True)
+        path.write_text("".join(f"{at_s - began_s:7.2f}  {line}\n" for at_s, line in stamped))
 
     @property
     def steps_again(self) -> int:
@@ -145,6 +154,12 @@ class DisturbedRun:
         return "\n".join(self.seen.lines[-30:])
 
     # ------------------------------------------------------------------ what is left of it
+
+    def keep_logs(self, folder: Path) -> None:
+        """Copy what the drivers logged."""
+        for log in self.lab.outside(DRIVER, "/tmp/home/.launch/logs").glob("*/launch.log"):
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(log, folder / f"{log.parent.name}.log")
 
     @property
     def folder(self) -> Path:
