@@ -1,0 +1,216 @@
+"""The launcher's rule: each link carries what it can, the most significant gradients first.
+
+After DLion (Hong and Chandra, HPDC 2021): Max N per link, weighted dynamic batching, direct
+knowledge transfer. Of the paper only the abstract could be had; all else here is a design of its
+own, see docs/decentralized.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from launcher.worker.exchange.decentralized.layout import Layout
+from launcher.worker.exchange.decentralized.message import HEADER_BYTES, Kind, Message, Outgoing
+from launcher.worker.exchange.decentralized.residual import Residual
+from launcher.worker.exchange.decentralized.roster import Roster
+from launcher.worker.exchange.decentralized.rule import Replica, Step
+from launcher.worker.exchange.decentralized.sparse import Span, Vector
+from launcher.worker.exchange.decentralized.staleness import Staleness
+from launcher.worker.exchange.decentralized.transfer import (
+    TransferOptions,
+    source_of,
+    source_of_all,
+)
+
+MAX_STALENESS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DlionOptions:
+    """How the rule works.
+
+    Attributes:
+        max_staleness: of gradients that are applied, in steps of the receiver; None for no bound.
+        transfer: when and how weights are pulled.
+        weighted: whether updates weigh as their examples; else all workers' weigh alike.
+        prioritised: whether links carry what they can; else each carries whole gradients.
+    """
+
+    max_staleness: int | None = MAX_STALENESS
+    transfer: TransferOptions = field(default_factory=TransferOptions)
+    weighted: bool = True
+    prioritised: bool = True
+
+
+class Dlion:
+    """One worker's side; never waits.
+
+    Args:
+        rank: of this worker.
+        peers: ranks of the others.
+        layout: of the model's variables.
+        options: how it works.
+        is_new: whether it joins workers that are training already, and takes their weights first.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        peers: Sequence[int],
+        layout: Layout,
+        options: DlionOptions | None = None,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self._options, self._layout = options or DlionOptions(), layout
+        self.roster = Roster(rank, peers)
+        self.staleness = Staleness(self._options.max_staleness)
+        self.n_transfers = 0
+        self._residuals = {peer: self._new_residual() for peer in peers}
+        self._arrived = np.zeros(layout.size, np.float32)
+        self._pulled: list[tuple[int, Message]] = []
+        self._to_answer: dict[int, bool] = {}  # by peer, whether it wants all of the weights
+        self._asked: int | None = None
+        self._owed: int | None = None
+        self._is_new = is_new
+
+    def begin(self, replica: Replica) -> bool:
+        """Always: nobody stops this worker. A new one takes over the weights that have come."""
+        if self._is_new:
+            self._take_over(replica)
+        return True
+
+    def take(self, source: int, message: Message) -> None:
+        """A message has arrived."""
+        if source not in self.roster.by_peer:
+            return
+        self.roster.heard(source, message.standing)
+        if message.kind is Kind.GRADIENT:
+            if self.staleness.admits(self.roster.own.step, message.standing.heard):
+                message.part.add_to(self._arrived)
+            else:
+                self._owed = source
+        elif message.kind is Kind.WEIGHTS:
+            self._asked = None
+            self._pulled.append((source, message))
+        elif message.kind is Kind.REQUEST:
+            self._to_answer[source] = message.standing.step == 0
+
+    def step(
+        self, replica: Replica, step: Step, capacity_bytes: Mapping[int, int]
+    ) -> list[Outgoing]:
+        """Applies own and others' gradients, merges weights; what to send over each link."""
+        if self._is_new:
+            return self._ask(source_of_all(self.roster.by_peer, capacity_bytes))
+        gradient = step.gradient * np.float32(self._weight(step.n_examples))
+        for residual in self._residuals.values():
+            residual.add(gradient)
+        gradient += self._arrived
+        self._arrived[:] = 0
+        replica.apply(gradient)
+        self.roster.stepped(step)
+        self._merge(replica)
+        answers = self._answers(replica)
+        busy = {answer.to for answer in answers}
+        gradients = [
+            outgoing
+            for peer in self._residuals
+            if peer not in busy
+            and (outgoing := self._gradient(peer, capacity_bytes.get(peer, 0))) is not None
+        ]
+        return [*answers, *self._ask(self._source(capacity_bytes)), *gradients]
+
+    def lost(self, rank: int) -> None:
+        """A peer is gone; what was kept for it is forgotten."""
+        self.roster.lost(rank)
+        self._residuals.pop(rank, None)
+        self._to_answer.pop(rank, None)
+        if self._asked == rank:
+            self._asked = None
+        if self._owed == rank:
+            self._owed = None
+
+    def joined(self, rank: int) -> None:
+        """A peer is there; it takes another worker's weights, so that nothing is owed to it."""
+        self.lost(rank)
+        self.roster.joined(rank)
+        self._residuals[rank] = self._new_residual()
+
+    def n_percent_by_peer(self) -> dict[int, float]:
+        """N of what went last over each link."""
+        return {peer: residual.n_percent for peer, residual in self._residuals.items()}
+
+    def waiting(self, peer: int) -> Vector:
+        """What a peer has not been sent yet, shape `(d,)`."""
+        return self._residuals[peer].vector
+
+    def _new_residual(self) -> Residual:
+        return Residual(np.zeros(self._layout.size, np.float32), self._layout)
+
+    def _weight(self, n_examples: int) -> float:
+        if self._options.weighted:
+            return self.roster.weight(n_examples)
+        return 1.0 / (1 + len(self.roster.by_peer))
+
+    def _gradient(self, peer: int, capacity_bytes: int) -> Outgoing | None:
+        """What goes over one link now; what does not fit waits."""
+        if capacity_bytes <= 0:
+            return None
+        if not self._options.prioritised:
+            capacity_bytes = HEADER_BYTES + 4 * self._layout.size
+        part = self._residuals[peer].take(capacity_bytes - HEADER_BYTES)
+        told = self.roster.told(peer)
+        if part is None:
+            return Outgoing(peer, Message(Kind.STANDING, told))
+        return Outgoing(peer, Message(Kind.GRADIENT, told, part))
+
+    def _answers(self, replica: Replica) -> list[Outgoing]:
+        """The weights for those who have asked for them."""
+        if not self._to_answer:
+            return []
+        weights = Span(0, replica.read())
+        answers = []
+        for peer, wants_all in self._to_answer.items():
+            left = 0.0 if wants_all else 1.0 - self._options.transfer.merge
+            self._residuals[peer].scale(left)
+            answers.append(Outgoing(peer, Message(Kind.WEIGHTS, self.roster.told(peer), weights)))
+        self._to_answer.clear()
+        return answers
+
+    def _source(self, capacity_bytes: Mapping[int, int]) -> int | None:
+        """The peer whose weights this worker wants now."""
+        options, own = self._options.transfer, self.roster.own
+        if not options.every_steps or own.step % options.every_steps:
+            return None
+        owed, self._owed = self._owed, None
+        best = source_of(options, own, self.roster.by_peer, capacity_bytes)
+        return owed if best is None else best
+
+    def _ask(self, peer: int | None) -> list[Outgoing]:
+        if peer is None or self._asked is not None:
+            return []
+        self._asked = peer
+        return [Outgoing(peer, Message(Kind.REQUEST, self.roster.told(peer)))]
+
+    def _merge(self, replica: Replica) -> None:
+        """Merges: w := (1 − λ) · w + λ · w_pulled."""
+        merge = np.float32(self._options.transfer.merge)
+        for _, message in self._pulled:
+            weights = replica.read()
+            weights += merge * (message.part.values - weights)
+            replica.write(weights)
+            self.n_transfers += 1
+        self._pulled.clear()
+
+    def _take_over(self, replica: Replica) -> None:
+        """A new worker goes on where the peer is whose weights have come."""
+        if not self._pulled:
+            return
+        _, message = self._pulled.pop()
+        replica.write(np.array(message.part.values, np.float32))
+        self.roster.go_to(message.standing.step)
+        self._arrived[:] = 0
+        self._pulled.clear()
+        self._is_new = False
+        self.n_transfers += 1

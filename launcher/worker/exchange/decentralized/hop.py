@@ -1,0 +1,105 @@
+"""Hop: weights travel along a graph, with bounded staleness and backup workers.
+
+After Luo et al. (ASPLOS 2019). At step k a worker sends its weights to its neighbours, averages
+them with the newest weights that it has of each neighbour, and applies its gradient. It waits
+until all neighbours but `n_backup` have sent weights of step k − `staleness` or newer. A worker
+that is far behind skips steps: it goes on at the step of its neighbours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from launcher.worker.exchange.decentralized.layout import Layout
+from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing
+from launcher.worker.exchange.decentralized.roster import Roster
+from launcher.worker.exchange.decentralized.rule import Replica, Step
+from launcher.worker.exchange.decentralized.sparse import Span, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class HopOptions:
+    """How far workers may part.
+
+    Attributes:
+        staleness: steps that a neighbour's newest weights may be behind.
+        n_backup: neighbours that need not have sent.
+        max_skip: steps that a worker may pass over when its neighbours are ahead; 0 for none.
+    """
+
+    staleness: int = 5
+    n_backup: int = 1
+    max_skip: int = 10
+
+
+class Hop:
+    """One worker's side.
+
+    Args:
+        rank: of this worker.
+        peers: ranks of its neighbours in the graph.
+        layout: of the model's variables.
+        options: how far workers may part.
+    """
+
+    def __init__(
+        self, rank: int, peers: Sequence[int], layout: Layout, options: HopOptions | None = None
+    ) -> None:
+        del layout
+        self._options = options or HopOptions()
+        self.roster = Roster(rank, peers)
+        self._newest: dict[int, Vector] = {}
+
+    def begin(self, replica: Replica) -> bool:
+        """Whether enough neighbours have sent weights that are new enough."""
+        del replica
+        oldest = self.roster.own.step - self._options.staleness
+        n_behind = sum(standing.step < oldest for standing in self.roster.by_peer.values())
+        return n_behind <= self._options.n_backup
+
+    def take(self, source: int, message: Message) -> None:
+        """A neighbour's weights have arrived; older ones of it are forgotten."""
+        if source not in self.roster.by_peer or message.kind is not Kind.WEIGHTS:
+            return
+        self.roster.heard(source, message.standing)
+        self._newest[source] = message.part.values
+
+    def step(
+        self, replica: Replica, step: Step, capacity_bytes: Mapping[int, int]
+    ) -> list[Outgoing]:
+        """Averages weights that are new enough, then applies the gradient; sends the result."""
+        del capacity_bytes
+        oldest = self.roster.own.step - self._options.staleness
+        fresh = [w for p, w in self._newest.items() if self.roster.by_peer[p].step >= oldest]
+        replica.write(np.mean([replica.read(), *fresh], axis=0, dtype=np.float32))
+        replica.apply(step.gradient)
+        self.roster.stepped(step)
+        self._skip()
+        weights = Span(0, replica.read())
+        return [
+            Outgoing(peer, Message(Kind.WEIGHTS, self.roster.told(peer), weights))
+            for peer in self.roster.by_peer
+        ]
+
+    def _skip(self) -> None:
+        """Goes on at the step of the slowest neighbour, when that one is far ahead."""
+        slowest = min((s.step for s in self.roster.by_peer.values()), default=0)
+        behind = slowest - self.roster.own.step
+        if self._options.max_skip and behind > self._options.staleness:
+            self.roster.skip(min(behind, self._options.max_skip))
+
+    def lost(self, rank: int) -> None:
+        """A neighbour is gone."""
+        self.roster.lost(rank)
+        self._newest.pop(rank, None)
+
+    def joined(self, rank: int) -> None:
+        """A neighbour is there."""
+        self.lost(rank)
+        self.roster.joined(rank)
+
+
+def ring_neighbours(rank: int, n_workers: int) -> tuple[int, ...]:
+    """The two neighbours in a ring, Hop's plainest graph; fewer where there are fewer workers."""
+    return tuple(sorted({(rank - 1) % n_workers, (rank + 1) % n_workers} - {rank}))

@@ -1,0 +1,80 @@
+"""What all rules of exchange have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from launcher.worker.exchange.decentralized.message import Message, Outgoing
+from launcher.worker.exchange.decentralized.sparse import Vector
+
+
+class Replica(Protocol):
+    """A worker's own copy of the model."""
+
+    def apply(self, gradient: Vector) -> None:
+        """Lets the optimizer take a step, shape `(d,)`."""
+        ...
+
+    def read(self) -> Vector:
+        """A copy of the weights, shape `(d,)`."""
+        ...
+
+    def write(self, weights: Vector) -> None:
+        """Sets the weights, shape `(d,)`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a worker has computed.
+
+    Attributes:
+        gradient: mean over its examples, shape `(d,)`.
+        n_examples: of its local batch.
+        loss: mean over its examples.
+        examples_per_s: its mean speed; None if not known yet.
+    """
+
+    gradient: Vector
+    n_examples: int
+    loss: float
+    examples_per_s: float | None = None
+
+
+class Rule(Protocol):
+    """One worker's side of a way to exchange; called from one thread at a time.
+
+    A worker calls `begin` until it says yes, computes its gradient, and calls `step`; what
+    arrives meanwhile is handed to `take`, in the order in which each peer has sent it.
+    """
+
+    def begin(self, replica: Replica) -> bool:
+        """Whether the next step may begin, or must wait for messages."""
+        ...
+
+    def step(
+        self, replica: Replica, step: Step, capacity_bytes: Mapping[int, int]
+    ) -> list[Outgoing]:
+        """Applies what was computed and what has arrived.
+
+        Args:
+            replica: the model.
+            step: what was computed at its weights.
+            capacity_bytes: what the link to each peer carries before the next step.
+
+        Returns:
+            What to send, to each peer in this order.
+        """
+        ...
+
+    def take(self, source: int, message: Message) -> None:
+        """A message has arrived."""
+        ...
+
+    def lost(self, rank: int) -> None:
+        """A peer is gone: nothing is sent to it, nothing is expected of it."""
+        ...
+
+    def joined(self, rank: int) -> None:
+        """A peer is there, or there again; it starts from another worker's weights."""
+        ...

@@ -1,0 +1,68 @@
+"""Direct knowledge transfer: those behind pull a better worker's weights and merge them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launcher.worker.exchange.decentralized.message import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class TransferOptions:
+    """When weights are pulled, and what becomes of them.
+
+    Attributes:
+        every_steps: steps between two looks at the losses; 0 switches transfer off.
+        merge: λ, the pulled weights' part: w := (1 − λ) · w + λ · w_best.
+        behind: a worker is behind when its loss is so much above the best one's, relative.
+        as_good: workers whose losses are so little above the best one's are as good as it,
+            relative; of these, the one over the cheapest path is asked.
+    """
+
+    every_steps: int = 100
+    merge: float = 0.75
+    behind: float = 0.1
+    as_good: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.every_steps < 0 or not 0 < self.merge <= 1:
+            raise ValueError(f"every_steps must be 0 or more and 0 < merge <= 1: {self}")
+
+
+def source_of(
+    options: TransferOptions,
+    own: Standing,
+    standing_by_peer: Mapping[int, Standing],
+    capacity_bytes: Mapping[int, int],
+) -> int | None:
+    """The peer to pull weights from; None where this worker is not behind.
+
+    Args:
+        options: see there.
+        own: how far this worker is.
+        standing_by_peer: how far the others are.
+        capacity_bytes: what the link to each of them carries in a step.
+    """
+    losses = {p: s.loss for p, s in standing_by_peer.items() if s.loss is not None}
+    if own.loss is None or not losses:
+        return None
+    best = min(losses.values())
+    if own.loss <= best + options.behind * abs(best):
+        return None
+    good = [peer for peer, loss in losses.items() if loss <= best + options.as_good * abs(best)]
+    return max(good, key=lambda peer: (capacity_bytes.get(peer, 0), -losses[peer], -peer))
+
+
+def source_of_all(
+    standing_by_peer: Mapping[int, Standing], capacity_bytes: Mapping[int, int]
+) -> int | None:
+    """The peer that a new worker takes everything from: over the cheapest path, of those in step.
+
+    Args:
+        standing_by_peer: how far the others are.
+        capacity_bytes: what the link to each of them carries in a step.
+    """
+    farthest = max((s.step for s in standing_by_peer.values()), default=0)
+    if farthest == 0:
+        return None
+    in_step = [peer for peer, s in standing_by_peer.items() if s.step >= 0.9 * farthest]
+    return max(in_step, key=lambda peer: (capacity_bytes.get(peer, 0), -peer))

@@ -1,0 +1,102 @@
+"""Local batches, budgets and choices of whom to ask."""
+
+import pytest
+
+from launcher.worker.exchange.decentralized.batching import Growth, LocalBatch, Speed, share
+from launcher.worker.exchange.decentralized.budget import FIRST_BYTES, LinkBudget, StepClock
+from launcher.worker.exchange.decentralized.message import Standing
+from launcher.worker.exchange.decentralized.transfer import (
+    TransferOptions,
+    source_of,
+    source_of_all,
+)
+
+
+def test_local_batches_are_in_proportion_to_speed_and_add_up_to_the_global_one():
+    speeds = {0: 100.0, 1: 300.0, 2: None}
+    assert [share(rank, speeds) for rank in range(3)] == pytest.approx([1 / 6, 1 / 2, 1 / 3])
+    batches = [LocalBatch(rank, 96, 3) for rank in range(3)]
+    assert [batch.n_examples for batch in batches] == [32, 32, 32]
+    for batch in batches:
+        batch.follow(96, speeds)
+    assert [batch.n_examples for batch in batches] == [16, 48, 32]
+
+
+def test_a_small_change_of_speed_moves_nothing():
+    batch = LocalBatch(0, 100, 2)
+    batch.follow(100, {0: 100.0, 1: 110.0})
+    assert batch.n_examples == 50
+    batch.follow(100, {0: 1e-6, 1: 110.0})
+    assert batch.n_examples == 1
+
+
+def test_speed_follows_a_change_within_a_few_steps():
+    speed = Speed()
+    assert speed.examples_per_s is None
+    speed.note(0, 1.0)
+    speed.note(10, 1.0)
+    assert speed.examples_per_s == 10
+    for _ in range(10):
+        speed.note(10, 5.0)
+    assert speed.examples_per_s == pytest.approx(2, rel=0.5)
+
+
+def test_the_global_batch_grows_only_when_asked_and_never_beyond_its_part_of_the_data():
+    assert Growth().global_batch(64, 10_000, 1000) == 64
+    growth = Growth(factor=2, every_steps=10, max_fraction=0.25)
+    assert [growth.global_batch(64, step, 1000) for step in (0, 9, 10, 25, 10**9)] == [
+        64, 64, 128, 250, 250,
+    ]  # fmt: skip
+    assert growth.global_batch(300, 50, 1000) == 300
+    assert growth.global_batch(64, 50, None) == 64
+    with pytest.raises(ValueError, match="cannot grow"):
+        Growth(factor=0.5)
+
+
+def test_a_link_gets_what_it_carries_in_a_step_less_what_waits():
+    budget = LinkBudget()
+    assert budget.capacity_bytes(0.1, 0) == FIRST_BYTES
+    assert budget.capacity_bytes(0.1, 1) == 0
+    budget.note_transfer(0, 1.0)
+    budget.note_transfer(100_000, 0.1)
+    assert budget.capacity_bytes(None, 0) == FIRST_BYTES
+    assert budget.capacity_bytes(0.1, 0) == pytest.approx(90_000)
+    assert budget.capacity_bytes(0.1, 50_000) == pytest.approx(40_000)
+    assert budget.capacity_bytes(0.1, 500_000) == 0
+
+
+def test_a_budget_follows_the_link():
+    budget = LinkBudget(1e6)
+    for _ in range(20):
+        budget.note_transfer(1000, 0.1)
+    assert budget.rate_bytes_per_s == pytest.approx(1e4, rel=0.1)
+
+
+def test_the_duration_of_steps_is_their_mean_of_late():
+    clock = StepClock()
+    clock.tick(0.0)
+    assert clock.step_s is None
+    for i in range(1, 50):
+        clock.tick(0.2 * i)
+    assert clock.step_s == pytest.approx(0.2)
+
+
+def at(loss, step=10):
+    return Standing(step=step, loss=loss)
+
+
+def test_weights_come_over_the_cheapest_path_from_one_as_good_as_the_best():
+    peers = {1: at(0.500), 2: at(0.505), 3: at(0.8)}
+    capacities = {1: 10, 2: 1000, 3: 9000}
+    assert source_of(TransferOptions(), at(0.7), peers, capacities) == 2
+    assert source_of(TransferOptions(as_good=0.0), at(0.7), peers, capacities) == 1
+    assert source_of(TransferOptions(), at(0.52), peers, capacities) is None
+    assert source_of(TransferOptions(), at(None), peers, capacities) is None
+    assert source_of(TransferOptions(), at(0.7), {1: at(None)}, capacities) is None
+
+
+def test_a_new_worker_asks_one_that_is_in_step():
+    peers = {1: at(1.0, step=100), 2: at(1.0, step=95), 3: at(1.0, step=3)}
+    assert source_of_all(peers, {1: 10, 2: 20, 3: 1000}) == 2
+    assert source_of_all({1: at(None, step=0)}, {1: 10}) is None
+    assert source_of_all({}, {}) is None
