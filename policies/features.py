@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from policies.arrays import Floats
+from policies.constants import CONSTANTS
 from policies.cost_model import StepParts
 
 # How far the prior may be off, as standard deviations of log(observed / prior).
@@ -18,17 +19,24 @@ CPU_SCALING: Final = 0.2
 SHARING: Final = 0.15
 SMALLER_BATCH: Final = 0.15
 ASSUMED_SPEED: Final = 0.35
-# The exchange: 19 % at worst where the constants were fitted, more elsewhere.
-EXCHANGE: Final = 0.20
+# The exchange: 19 % at worst where the constants were fitted, more elsewhere. A part of its error
+# is the same everywhere, the rest belongs to one of its parts at about one size of that part.
+EXCHANGE: Final = 0.14
 OWN_EXCHANGE: Final = 0.10
-LATENCY: Final = 0.12
-TRANSFER: Final = 0.12
-SOFTWARE: Final = 0.20
 RING_LENGTH: Final = 0.08
+LATENCY: Final = 0.18
+TRANSFER: Final = 0.18
+SOFTWARE: Final = 0.24
 # The same of `direct`, whose constants come from loopback and not from steps over a network: 8 %
 # in the median of 36 sums between hosts, 40 % at worst.
-DIRECT_EXCHANGE: Final = 0.25
-DIRECT_SOFTWARE: Final = 0.30
+DIRECT_EXCHANGE: Final = 0.18
+DIRECT_LATENCY: Final = 0.22
+DIRECT_TRANSFER: Final = 0.22
+DIRECT_SOFTWARE: Final = 0.34
+# Sizes: a part's time over that of the software of one hop, by powers of ten, and how far what
+# is learned at one size reaches, in such powers.
+SIZES: Final = (-1.0, 0.0, 1.0, 2.0, 3.0)
+REACH: Final = 0.6
 ASSUMED_LINKS: Final = 0.7
 INFERRED_LINKS: Final = 0.15
 DOUBTED_LINKS: Final = 0.7
@@ -41,7 +49,7 @@ NOISE: Final = 0.09
 NOISE_EXCHANGE: Final = 0.06
 
 N_COMPUTING: Final = 5
-N_EXCHANGING: Final = 6
+N_EXCHANGING: Final = 3 + 3 * len(SIZES)
 # Computing, and the exchange of each strategy.
 N_FEATURES: Final = N_COMPUTING + 2 * N_EXCHANGING
 # Those of one script alone.
@@ -72,8 +80,9 @@ def features(parts: StepParts, *, own: bool) -> Floats:
     So each feature is a part's fraction of the prior step (a number without a unit), times a
     dimensionless group (n, CPUs measured / held, workers per node), times how far that part
     of the prior may be off: by dimensional analysis (Buckingham 1914) nothing else can matter,
-    and so what was learned holds for networks, models and machines of other sizes. Each strategy
-    has features of its exchange for itself, so that runs of one say nothing of the other's.
+    and so what was learned holds for networks, models and machines that were not seen. Each
+    strategy has features of its exchange for itself, so that runs of one say nothing of the
+    other's.
     """
     total_s = max(parts.total_s, 1e-12)
     compute, log_ratio = parts.compute_s / total_s, math.log(parts.cpu_ratio)
@@ -94,14 +103,31 @@ def features(parts: StepParts, *, own: bool) -> Floats:
 def _exchange_features(parts: StepParts, *, own: bool) -> list[float]:
     total_s = max(parts.total_s, 1e-12)
     exchange, direct = parts.exchange_s / total_s, parts.strategy == "direct"
-    return [
+    shared = [
         (DIRECT_EXCHANGE if direct else EXCHANGE) * exchange,
         OWN_EXCHANGE * exchange * own,
-        LATENCY * parts.latency_s / total_s,
-        TRANSFER * parts.transfer_s / total_s,
-        (DIRECT_SOFTWARE if direct else SOFTWARE) * parts.software_s / total_s,
         RING_LENGTH * exchange * math.log2(parts.n_workers),
     ]
+    sized = [
+        ((DIRECT_LATENCY if direct else LATENCY) / total_s, parts.latency_s),
+        ((DIRECT_TRANSFER if direct else TRANSFER) / total_s, parts.transfer_s),
+        ((DIRECT_SOFTWARE if direct else SOFTWARE) / total_s, parts.software_s),
+    ]
+    return shared + [scale * part_s * at for scale, part_s in sized for at in _at_sizes(part_s)]
+
+
+def _at_sizes(part_s: float) -> list[float]:
+    """How much of a part's error belongs to each of `SIZES`, their squares one in sum.
+
+    Gaussian basis functions, so that the errors at two sizes are the less alike the further apart
+    these are (the weight-space view of a Gaussian process, Rasmussen and Williams 2006, ch. 2):
+    far from what was measured the prior's own error stands.
+    """
+    size = math.log10(max(part_s, 1e-9) / CONSTANTS.hop_cpu_s)
+    size = min(max(size, SIZES[0] - 1.0), SIZES[-1] + 1.0)
+    at = [math.exp(-0.5 * ((size - center) / REACH) ** 2) for center in SIZES]
+    length = math.hypot(*at)
+    return [each / length for each in at]
 
 
 def plan_std(parts: StepParts) -> float:

@@ -14,8 +14,10 @@ FREEDOM: Final = 3.0
 ROUNDS: Final = 12
 # Rounds end when no row's weight changes by more than this.
 SETTLED: Final = 1e-7
-# Pseudo-observations behind the two variances, so that a few rows cannot move them far.
+# Pseudo-observations behind the variance of the noise, so that a few rows cannot move it far, and
+# behind that of the weights, which none can.
 HYPER_WEIGHT: Final = 50.0
+FIXED: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +153,18 @@ class _Fit:
 
 
 def _evident(x: Floats, y: Floats) -> _Fit:
-    """By scikit-learn, with both variances free to move a little to where the evidence is.
+    """By scikit-learn, with the noise's variance free to move a little to where the evidence is.
 
-    Without an intercept of its own: scikit-learn would leave the intercept's uncertainty out.
+    The weights' variance stays: moved by what was seen of some, it would widen or narrow
+    predictions that rest on others. Without an intercept of its own: scikit-learn would leave the
+    intercept's uncertainty out.
     """
     model = BayesianRidge(
         fit_intercept=False,
         alpha_1=HYPER_WEIGHT,
         alpha_2=HYPER_WEIGHT,
-        lambda_1=HYPER_WEIGHT,
-        lambda_2=HYPER_WEIGHT,
+        lambda_1=FIXED,
+        lambda_2=FIXED,
         alpha_init=1.0,
         lambda_init=1.0,
     ).fit(x, y)

@@ -1,13 +1,15 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from policies.cost_model import step_time_s
-from policies.features import features
+from policies.features import N_COMPUTING, features
 from policies.forecast import forecast
 from policies.links import links_between
 from policies.residual import learn
+from policies.rows import MOST, relevant
 from tests.policies.cases import experience, network, node, plan_on, situation, workload
 
 ABCD = situation([node(x) for x in "abcd"], network("abcd", 0.005))
@@ -116,4 +118,74 @@ def test_features_are_fractions_of_the_step():
         transfer_s=10 * parts.transfer_s,
         software_s=10 * parts.software_s,
     )
-    assert features(parts, own=True) == pytest.approx(features(longer, own=True))
+    found, tenfold = features(parts, own=True), features(longer, own=True)
+    assert found[:N_COMPUTING] == pytest.approx(tenfold[:N_COMPUTING])
+    assert np.linalg.norm(found) == pytest.approx(np.linalg.norm(tenfold))
+
+
+def runs_at(rtt_s, names="ab", n_runs=12, factor=1.3):
+    case = replace(ABCD, network=network("abcd", rtt_s))
+    return [
+        experience(case, names, factor * step_time_s(plan_on(names), case), run=f"run-{i}")
+        for i in range(n_runs)
+    ]
+
+
+def test_far_from_the_data_the_interval_is_the_prior_s_own():
+    """Runs of one worker tell nothing of an exchange; runs of `allreduce` nothing of `direct`'s."""
+    far = replace(ABCD, network=network("abcd", 0.5), workload=workload(c0_s=1e-4, c1_s=1e-7))
+    alone = runs_at(0.005, "a")
+    before, after = predicted(far, "abcd"), predicted(far, "abcd", alone)
+    assert after.mu == pytest.approx(before.mu, abs=0.01)
+    assert after.sigma == pytest.approx(before.sigma, rel=0.02)
+
+
+def test_intervals_widen_with_the_distance_from_the_data():
+    seen = runs_at(0.005)
+    cases = [
+        ABCD,
+        replace(ABCD, network=network("abcd", 0.03)),
+        replace(ABCD, network=network("abcd", 0.3)),
+    ]
+    narrowed = [width(predicted(case, "ab", seen)) / width(predicted(case, "ab")) for case in cases]
+    assert narrowed == sorted(narrowed)
+    assert narrowed[0] < 0.9
+    assert narrowed[-1] <= 1.0 + 1e-9
+
+
+def test_what_was_learned_carries_over_where_all_times_are_the_same_shares():
+    """A machine ten times as fast with ten times the network is the same without units."""
+    tenfold = replace(
+        ABCD,
+        network=network("abcd", 0.0005, 1.25e9),
+        workload=workload(c0_s=0.001, c1_s=0.00005, payload=4_000_000, fingerprint="script-b"),
+    )
+    moved = predicted(tenfold, "ab", runs_at(0.005)).mu - predicted(tenfold, "ab").mu
+    assert moved > 0.05
+
+
+def test_runs_of_another_cluster_weigh_less():
+    here = runs_at(0.005, n_runs=3)
+    there = [
+        replace(e, nodes=tuple(replace(n, ip="10.9.0.1", kind=n.kind) for n in e.nodes))
+        for e in here
+    ]
+    assert 0.0 < moved_by(there) < moved_by(here)
+
+
+def moved_by(seen):
+    return predicted(ABCD, "ab", seen).mu - predicted(ABCD, "ab").mu
+
+
+def test_of_very_many_records_the_own_and_the_nearest_are_learned_from():
+    prior_s = step_time_s(plan_on("ab"), ABCD)
+    own = [
+        experience(ABCD, "ab", 1.3 * prior_s, run=f"run-{i}", measured_at_s=float(i))
+        for i in range(3)
+    ]
+    other = replace(
+        own[0], workload=replace(own[0].workload, fingerprint="script-b"), measured_at_s=9.0
+    )
+    kept = relevant([*[other] * (MOST + 10), *own], "script-a", ABCD.nodes)
+    assert len(kept) == MOST
+    assert kept[:3] == own[::-1]
