@@ -38,10 +38,10 @@ def choose(
 
     `others` are never the best, but may be tried.
 
-    Exploration takes only plans that fit, and whose expected extra time is at most `explore`
-    of the best plan's and whose expected extra cost is at most `explore` of the budget (of the
-    best plan's cost where there is no budget). Nothing is explored under a deadline, with
-    seed 0, or when even the best plan may not fit.
+    One draw from each plan's time decides (Thompson 1933), so a plan is tried as often as it is
+    likely to be the best. Exploration takes only plans that fit, whose expected extra time is at
+    most `explore` of the best plan's, and that put at most `explore` of the budget at stake.
+    Nothing is explored under a deadline, with seed 0, or when even the best plan may not fit.
     """
     greedy = best(forecasts, limits.objective)
     if greedy.p_fits < P_FITS or limits.deadline_s is not None or seed == 0:
@@ -55,11 +55,21 @@ def choose(
 
 
 def _affordable(arm: Forecast, greedy: Forecast, limits: Limits) -> bool:
-    purse_usd = greedy.cost_usd if limits.budget_usd is None else limits.budget_usd
-    extra_usd = arm.cost_usd - greedy.cost_usd
     extra_s = arm.time.mean - greedy.time.mean
-    slower = extra_s > limits.explore * greedy.time.mean + 1e-12
-    return not slower and extra_usd <= limits.explore * purse_usd + 1e-12
+    if extra_s > limits.explore * greedy.time.mean + 1e-12:
+        return False
+    if limits.budget_usd is None:
+        return arm.cost_usd - greedy.cost_usd <= limits.explore * greedy.cost_usd + 1e-12
+    return at_stake_usd(arm, greedy) <= limits.explore * limits.budget_usd + 1e-12
+
+
+def at_stake_usd(arm: Forecast, greedy: Forecast) -> float:
+    """What trying a plan may cost more than the best one is expected to.
+
+    At the upper end of the 90 % interval of its cost. Without a budget nothing is set aside to be
+    lost: there only the expected cost counts, against that of the best plan.
+    """
+    return max(0.0, arm.candidate.prediction.cost_usd.high - greedy.cost_usd)
 
 
 def _draw(arm: Forecast, objective: Objective, rng: np.random.Generator) -> float:
