@@ -17,10 +17,11 @@ from policies.schema import (
     Workload,
 )
 
-# Up to here every n is looked at; beyond, each next n is about a quarter larger, and the
-# neighbours of the best are looked at afterwards.
+# Up to so many every n is looked at; of more, the first few, then each next n is about 1.4 times as
+# large, and what lies around the best is looked at afterwards.
 DENSE_UP_TO: Final = 12
-GROWTH: Final = 1.25
+FIRST: Final = 4
+GROWTH: Final = 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,19 @@ class Pool:
         return sum(self.room)
 
     def options(self, n_by_node: Mapping[str, int]) -> PlanOptions:
-        """Resources of each worker: what was asked for, else the common minimum."""
+        """Resources of each worker: what was asked for, else the common minimum.
+
+        Args:
+            n_by_node: workers on each node that has any, by node id.
+        """
+        places = {i: n_by_node[x.id] for i, x in enumerate(self.nodes) if x.id in n_by_node}
+        return self.options_at(places)
+
+    def options_at(self, n_by_place: Mapping[int, int]) -> PlanOptions:
+        """The same, by a node's place in `nodes`."""
         cpus = self.cpus_per_worker
         if cpus is None:
-            cpus = min(n.cpus / n_by_node[n.id] for n in self.nodes if n.id in n_by_node)
-            cpus = whole_cpus(cpus)
+            cpus = whole_cpus(min(self.nodes[i].cpus / k for i, k in n_by_place.items()))
         return PlanOptions(cpus, self.gpus_per_worker, self.path)
 
     def on_path(self, path: str, nodes: Iterable[Node]) -> "Pool":
@@ -181,8 +190,8 @@ def strategies(situation: Situation, n_workers: int) -> tuple[Strategy, ...]:
 
 
 def worker_counts(n_max: int) -> tuple[int, ...]:
-    """The n to look at first: all up to a dozen, then ever wider apart, and the largest."""
-    counts = list(range(1, min(n_max, DENSE_UP_TO) + 1))
+    """The n to look at first: all up to a dozen, else ever wider apart, and the largest."""
+    counts = list(range(1, min(n_max, DENSE_UP_TO if n_max <= DENSE_UP_TO else FIRST) + 1))
     while counts and counts[-1] < n_max:
         counts.append(min(n_max, max(counts[-1] + 1, round(counts[-1] * GROWTH))))
     return tuple(counts)

@@ -182,6 +182,8 @@ def step_parts(
     with_exchange = _with_direct if plan.strategy == "direct" else _with_ring
     whole = with_exchange(parts, plan, links, workload.payload_bytes, cpus)
     n_small = 2 * workload.n_batch_norms if plan.options.sync_batchnorm else 0
+    if not n_small:
+        return whole
     return _with_small(whole, with_exchange(parts, plan, links, 0, cpus), n_small)
 
 
@@ -219,14 +221,17 @@ def _with_direct(
     names = list(dict.fromkeys(plan.nodes))
     links = links.among(names)
     found = sum_of(plan, links, payload_bytes)
-    sure = sum_of(plan, replace(links, one_way_s=links.one_way_s * (1.0 - links.doubt)), 0.0)
+    sure_s = found.latency_s
+    if links.doubt.any():
+        sure = sum_of(plan, replace(links, one_way_s=links.one_way_s * (1.0 - links.doubt)), 0.0)
+        sure_s = sure.latency_s
     copies_s = gpu_copies_s(payload_bytes, plan.options.gpus_per_worker)
     parts = replace(
         parts,
         latency_s=found.latency_s.item(),
         transfer_s=found.transfer_s.item(),
         software_s=found.software_s(cpus).item() + copies_s,
-        doubt_s=(found.latency_s - sure.latency_s).item(),
+        doubt_s=(found.latency_s - sure_s).item(),
         hidden_s=found.hidden_s(parts.compute_s, cpus).item() if plan.options.overlap else 0.0,
         strategy="direct",
         algorithm=plan.options.algorithm,

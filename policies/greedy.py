@@ -50,12 +50,21 @@ def tours(site: Site) -> tuple[Tour, ...]:
     )
 
 
-def placements_along(site: Site, n_workers: int, found: tuple[Tour, ...]) -> tuple[Placed, ...]:
-    """Good plans of n workers, none beaten by another in both time and price."""
+def placements_along(
+    site: Site, n_workers: int, found: tuple[Tour, ...], *, polish: bool = True
+) -> tuple[Placed, ...]:
+    """Good plans of n workers, none beaten by another in both time and price.
+
+    Args:
+        site: nodes and links.
+        n_workers: their number.
+        found: tours of all nodes.
+        polish: whether to improve the best ones by small moves.
+    """
     orders = sets_along(site, n_workers, found)
     placed = [_place(site, x, n_workers) for x in _promising(site, orders, n_workers)]
     placed.sort(key=lambda p: (p.step_s, p.price_usd_per_h, p.plan.nodes))
-    starts = placed[:MAX_STARTS]
+    starts = placed[:MAX_STARTS] if polish else []
     return undominated([*placed, *(improved(site, start) for start in starts)])
 
 
@@ -93,9 +102,11 @@ def _place(site: Site, members: Sequence[int], n_workers: int) -> Placed:
 
 def _members(site: Site, joining: Ints, n_workers: int) -> list[Ints]:
     """The first nodes with room for n workers: packed, and spread where that differs."""
+    n_spread = min(n_workers, len(joining))
+    if max(site.pool.room) == 1:
+        return [joining[:n_spread]]
     room = np.array(site.pool.room)[joining]
     n_packed = int(np.searchsorted(room.cumsum(), n_workers)) + 1
-    n_spread = min(n_workers, len(joining))
     return [joining[:size] for size in sorted({n_packed, n_spread}) if size <= n_workers]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from policies.arrays import Floats
 from policies.links import Links, links_between
+from policies.memo import remembered
 from policies.schema import DEFAULT_PATH, Network, Node, Plan
 
 
@@ -64,7 +65,11 @@ class Paths:
 
 def paths_between(nodes: Iterable[Node], network: Network | None) -> Paths:
     """Every path on which at least two of the nodes answered."""
-    ordered = tuple(sorted(nodes, key=lambda node: node.id))
+    return _paths_between(tuple(sorted(nodes, key=lambda node: node.id)), network)
+
+
+@remembered
+def _paths_between(ordered: tuple[Node, ...], network: Network | None) -> Paths:
     found = {DEFAULT_PATH: Path(DEFAULT_PATH, ordered, links_between(ordered, network))}
     if network is None:
         return Paths(found, found[DEFAULT_PATH])

@@ -107,6 +107,8 @@ def subsets(pool: Pool, n_workers: int) -> Iterator[tuple[int, ...]]:
 
 def shares(pool: Pool, members: Sequence[int], n_workers: int) -> tuple[int, ...]:
     """Workers on each member, as even as its room allows."""
+    if n_workers == len(members):
+        return (1,) * n_workers
     counts = dict.fromkeys(members, 0)
     left = n_workers
     while left:
@@ -167,7 +169,7 @@ def ring_s(links: Links, ranks: Ints, payload_bytes: float) -> tuple[Floats, Flo
 def plan_of(pool: Pool, ranks: Sequence[int]) -> Plan:
     """An all-reduce of workers on nodes in the order of ranks."""
     nodes = tuple(pool.nodes[i].id for i in ranks)
-    return Plan(len(nodes), nodes, "allreduce", pool.options(Counter(nodes)))
+    return Plan(len(nodes), nodes, "allreduce", pool.options_at(Counter(ranks)))
 
 
 def undominated(found: Iterable[Placed]) -> tuple[Placed, ...]:

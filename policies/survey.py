@@ -1,22 +1,40 @@
 """The best plan of every number of workers, found once per decision."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from policies.bandit import ALIKE, best, loss
+from policies.bandit import ALIKE, P_FITS, best, loss
 from policies.candidates import Ceiling, Pool, ceiling, obtainable, strategies, worker_counts
 from policies.direct_placement import direct_placements
 from policies.forecast import Forecast, forecast
 from policies.greedy import Tour, placements_along, sets_along, tours
+from policies.memo import remembered
 from policies.paths import Path, Paths, paths_between
 from policies.placement import EXACT_UP_TO, Placed, Site, placements, site_of, subsets
 from policies.residual import Residual, learn
 from policies.robust import Prior
-from policies.schema import DEFAULT_PATH, Experience, Plan, Situation, Strategy
+from policies.schema import (
+    DEFAULT_PATH,
+    Experience,
+    Limits,
+    Network,
+    Node,
+    Plan,
+    Situation,
+    Strategy,
+    Workload,
+)
 
 # Rounds of looking beside the best n where not every n was looked at.
 REFINE_ROUNDS: Final = 12
+# What the prior says is so much worse than another plan of the same n and way is not looked at
+# more closely: experience hardly tells two such plans apart.
+HOPELESS: Final = 0.3
+# Plans of many nodes that small moves may make the best: so much slower, and at most so many.
+NEARLY: Final = 0.15
+MAX_NEARLY: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +49,10 @@ class Ground:
     tours: tuple[Tour, ...]
     direct: Site | None
 
-    def ringed(self, n_workers: int) -> tuple[Placed, ...]:
-        """Good plans of n workers in a ring."""
+    def ringed(self, n_workers: int, *, polish: bool = True) -> tuple[Placed, ...]:
+        """Good plans of n workers in a ring; `polish` improves them where there are many nodes."""
         if self.tours:
-            return placements_along(self.site, n_workers, self.tours)
+            return placements_along(self.site, n_workers, self.tours, polish=polish)
         return placements(self.site, n_workers)
 
     def sets(self, n_workers: int) -> Iterable[Sequence[int]]:
@@ -52,35 +70,66 @@ class Survey:
     """
 
     situation: Situation
+    node_by_id: Mapping[str, Node]
     paths: Paths
     residual: Residual
     grounds: tuple[Ground, ...]
     ceiling: Ceiling
 
-    def best_of(self, n_workers: int, among: Sequence[Strategy] | None = None) -> Forecast | None:
+    def best_of(
+        self, n_workers: int, among: Sequence[Strategy] | None = None, *, polish: bool = True
+    ) -> Forecast | None:
         """The best plan of n workers by the objective, or None where there is none.
 
         Args:
             n_workers: their number.
             among: ways to exchange gradients; None takes all that are open to n workers.
+            polish: whether to improve plans on many nodes by small moves.
         """
         ways = strategies(self.situation, n_workers) if among is None else among
-        plans = [
-            placed.plan
+        placed = [
+            placed
             for ground in self.grounds
             if n_workers <= ground.site.pool.n_max
-            for placed in self._placements(ground, n_workers, ways)
+            for placed in self._placements(ground, n_workers, ways, polish=polish)
         ]
-        return self._best([self._forecast(plan) for plan in plans]) if plans else None
+        found = [
+            f
+            for way in ways
+            for f in self._forecasts([p for p in placed if p.plan.strategy == way])
+        ]
+        return self._best(found) if found else None
+
+    def _forecasts(self, placed: Sequence[Placed]) -> list[Forecast]:
+        """Of plans of one n and way those that may be the best, by what the prior says of them.
+
+        Once one fits, all that the prior says are far worse are left out.
+        """
+        by_cost = self.situation.limits.objective == "cost"
+
+        def worth(p: Placed) -> float:
+            return p.step_s * p.price_usd_per_h if by_cost else p.step_s
+
+        found: list[Forecast] = []
+        limit = math.inf
+        for each in sorted(placed, key=worth):
+            if worth(each) > limit:
+                break
+            found.append(self._forecast(each.plan))
+            if found[-1].p_fits >= P_FITS:
+                limit = min(limit, worth(each) * (1.0 + HOPELESS))
+        return found
 
     def rival_of(self, plan: Plan) -> Forecast | None:
         """The best plan of as many workers that exchanges gradients in the other way."""
         others = [x for x in strategies(self.situation, plan.n_workers) if x != plan.strategy]
         return self.best_of(plan.n_workers, others) if others else None
 
-    def _placements(self, ground: Ground, n_workers: int, ways: Sequence[Strategy]) -> list[Placed]:
+    def _placements(
+        self, ground: Ground, n_workers: int, ways: Sequence[Strategy], *, polish: bool
+    ) -> list[Placed]:
         """Good plans of each way."""
-        ringed = ground.ringed(n_workers)
+        ringed = ground.ringed(n_workers, polish=polish)
         found = list(ringed) if "allreduce" in ways else []
         if "direct" in ways and ground.direct is not None:
             sets, asked = ground.sets(n_workers), self.situation.limits.strategy == "direct"
@@ -91,7 +140,9 @@ class Survey:
         if plan.strategy == "direct":
             is_exact = self.situation.limits.sync_batchnorm
             plan = replace(plan, options=replace(plan.options, sync_batchnorm=is_exact))
-        return forecast(plan, self.situation, self.paths.links_of(plan), self.residual)
+        held = tuple(self.node_by_id[name] for name in sorted(set(plan.nodes)))
+        situation = replace(self.situation, nodes=held)
+        return forecast(plan, situation, self.paths.links_of(plan), self.residual)
 
     def _best(self, forecasts: Sequence[Forecast]) -> Forecast:
         """The best; on Ray's own network where no other is better by more than likeness."""
@@ -104,21 +155,44 @@ class Survey:
         alike = loss(rival, objective) <= loss(chosen, objective) * (1.0 + ALIKE)
         return rival if alike and rival.p_fits >= chosen.p_fits - ALIKE else chosen
 
-    def forecasts(self, counts: Sequence[int]) -> dict[int, Forecast]:
+    def forecasts(self, counts: Sequence[int], *, polish: bool = True) -> dict[int, Forecast]:
         """The best plan of each n that has one, by n."""
-        found = {n: self.best_of(n) for n in counts}
+        found = {n: self.best_of(n, polish=polish) for n in counts}
         return {n: f for n, f in found.items() if f is not None}
 
     def all_forecasts(self) -> dict[int, Forecast]:
-        """Every n where there are few; else a grid, ever finer around the best."""
-        by_n = self.forecasts(worker_counts(self.ceiling.n_workers))
+        """Every n where there are few; else a grid, ever finer around the best.
+
+        Where there are many nodes, only the plans of the best n and of its neighbours are
+        polished, until the best of all is one of these.
+        """
+        many = any(ground.tours for ground in self.grounds)
+        by_n = self.forecasts(worker_counts(self.ceiling.n_workers), polish=not many)
         for _ in range(REFINE_ROUNDS):
-            chosen = best([by_n[n] for n in sorted(by_n)], self.situation.limits.objective)
-            fresh = self._around(chosen.plan.n_workers, sorted(by_n))
+            fresh = self._around(self._best_n(by_n), sorted(by_n))
             if not fresh:
                 break
+            by_n |= self.forecasts(fresh, polish=not many)
+        polished: set[int] = set() if many else set(by_n)
+        for _ in range(REFINE_ROUNDS):
+            fresh = sorted(self._promising(by_n) - polished)
+            if not fresh:
+                break
+            polished |= set(fresh)
             by_n |= self.forecasts(fresh)
         return dict(sorted(by_n.items()))
+
+    def _best_n(self, by_n: Mapping[int, Forecast]) -> int:
+        objective = self.situation.limits.objective
+        return best([by_n[n] for n in sorted(by_n)], objective).plan.n_workers
+
+    def _promising(self, by_n: Mapping[int, Forecast]) -> set[int]:
+        """The best n and its neighbours, and those that are nearly as good."""
+        n, objective = self._best_n(by_n), self.situation.limits.objective
+        least = loss(by_n[n], objective)
+        near = {m for m in by_n if loss(by_n[m], objective) <= least * (1.0 + NEARLY)}
+        nearest = sorted(near, key=lambda m: loss(by_n[m], objective))[:MAX_NEARLY]
+        return {n, *nearest} | ({n - 1, n + 1} & by_n.keys())
 
     def _around(self, n: int, seen: list[int]) -> list[int]:
         """Counts beside n, and the middles of the gaps on both sides of n, as far as not seen."""
@@ -135,19 +209,32 @@ def survey(
     nodes = tuple(sorted(situation.nodes, key=lambda node: node.id))
     ordered = replace(situation, nodes=nodes)
     paths = paths_between(nodes, situation.network)
-    sets = obtainable(nodes, situation.limits)
-    usual = [pool for each in sets for pool in each]
-    found = [(pool, paths.default) for pool in usual]
+    batch = situation.work.global_batch
+    grounds = _grounds(nodes, situation.network, situation.workload, batch, situation.limits)
+    residual = learn(ordered, experience, prior)
+    usual = [pool for each in obtainable(nodes, situation.limits) for pool in each]
+    limit = ceiling(ordered, usual)
+    return Survey(ordered, {node.id: node for node in nodes}, paths, residual, grounds, limit)
+
+
+@remembered
+def _grounds(
+    nodes: tuple[Node, ...],
+    network: Network | None,
+    workload: Workload,
+    global_batch: int,
+    limits: Limits,
+) -> tuple[Ground, ...]:
+    """Pools of nodes on every path, and tours through them."""
+    paths, sets = paths_between(nodes, network), obtainable(nodes, limits)
+    found = [(pool, paths.default) for each in sets for pool in each]
     up = [pool for each in sets[:1] for pool in each]
     for path in paths.others:  # which only nodes that are up are known to be on
         found += [(pool.on_path(path.name, path.nodes), path) for pool in up]
-    grounds = tuple(_ground(pool, path, ordered, paths) for pool, path in found if pool.nodes)
-    residual = learn(ordered, experience, prior)
-    return Survey(ordered, paths, residual, grounds, ceiling(ordered, usual))
+    return tuple(_ground(p, path, paths, workload, global_batch) for p, path in found if p.nodes)
 
 
-def _ground(pool: Pool, path: Path, situation: Situation, paths: Paths) -> Ground:
-    load, batch = situation.workload, situation.work.global_batch
+def _ground(pool: Pool, path: Path, paths: Paths, load: Workload, batch: int) -> Ground:
     site = site_of(pool, path.links, load, batch)
     along = tours(site) if len(pool.nodes) > EXACT_UP_TO else ()
     if path.name != DEFAULT_PATH:
