@@ -283,6 +283,7 @@ class Reviewer:
         if not self._around.candidates.nodes:
             return Move(text)
         situation = self._situation(standing)
+        standing.keep_segment()  # what was measured so far is experience, too
         try:
             decision = self._decider.made(situation, standing.total_steps, self._around.slow)
         except LauncherError as error:

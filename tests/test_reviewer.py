@@ -227,6 +227,21 @@ def test_a_notice_moves_off_the_node_at_once(scene: Scene) -> None:
     assert not scene.around.has(["c"])
 
 
+def test_a_decision_in_mid_run_knows_what_the_segment_took(tmp_path: Path) -> None:
+    said_s = []
+    for number, step_s in enumerate((0.9 * STEP_S, 1.15 * STEP_S)):
+        scene = Scene(tmp_path / str(number))
+        scene.stretch.note_cluster(scene.around.candidates)
+        scene.stretch.note_measured(scene.around.measured)
+        scene.after(40.0, step_s)
+        scene.roster.notices = {"d": 60.0}
+        move = scene.after(10.0, step_s)
+        assert move is not None
+        assert move.decision is not None
+        said_s.append(move.decision.candidate.prediction.step_s.mean)
+    assert said_s[1] > 1.05 * said_s[0]
+
+
 def test_a_notice_to_the_only_node_stops_at_a_checkpoint(tmp_path: Path) -> None:
     scene = Scene(tmp_path, n_nodes=1)
     scene.after(30.0)
