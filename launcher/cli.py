@@ -85,6 +85,10 @@ def _run(
     sync_batchnorm: o.SyncBatchnorm = None,
     seed: o.Seed = None,
     max_folder: o.MaxFolder = None,
+    data: o.Data = None,
+    data_price: o.DataPrice = None,
+    cache: o.Cache = None,
+    cache_size: o.CacheSize = None,
     storage: o.StorageUri = None,
     name: o.Name = None,
     dry_run: o.DryRun = None,
@@ -129,6 +133,8 @@ def _resume(
     max_workers: o.MaxWorkers = None,
     address: o.Address = None,
     wait: o.Wait = None,
+    data: o.Data = None,
+    cache: o.Cache = None,
     storage: o.StorageUri = None,
     detach: o.Detach = None,
     yes: o.Yes = None,
@@ -348,7 +354,8 @@ def main() -> None:
 
 def _flags(ctx: typer.Context) -> Flags:
     """The words of the options that the command has."""
-    return Flags(**{f.name: ctx.params[f.name] for f in fields(Flags) if f.name in ctx.params})
+    given = {f.name: ctx.params[f.name] for f in fields(Flags) if f.name in ctx.params}
+    return Flags(**{name: None if value == [] else value for name, value in given.items()})
 
 
 def _has_storage(ctx: typer.Context) -> bool:

@@ -6,13 +6,16 @@ The only module that reads the environment. Flags win over variables, variables 
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from launcher import quantities as q
 from launcher.errors import UsageError
+from launcher.worker.staging.uris import SCHEMES, public_uri, scheme_of
 from policies.schema import Limits, Objective, Strategy
 
 T = TypeVar("T")
@@ -39,6 +42,10 @@ class Flags:
     gpus_per_worker: str | None = None
     address: str | None = None
     storage: str | None = None
+    data: Sequence[str] | None = None
+    data_price: str | None = None
+    cache: str | None = None
+    cache_size: str | None = None
     name: str | None = None
     price: str | None = None
     checkpoint_every: str | None = None
@@ -59,6 +66,7 @@ class Environment:
 
     Attributes:
         launch: the `LAUNCH_*` variables, by name.
+        credentials: variables by which object stores know a user.
         home: the user's home folder.
         cwd: the folder that `launch` was called in.
     """
@@ -73,6 +81,7 @@ class Environment:
     no_byte_code: bool = False
     no_color: bool = False
     path: str = ""
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def state_dir(self) -> Path:
@@ -96,6 +105,7 @@ class Environment:
             no_byte_code=bool(env.get("PYTHONDONTWRITEBYTECODE")),
             no_color=bool(env.get("NO_COLOR")),
             path=env.get("PATH", ""),
+            credentials={k: v for k, v in env.items() if k.startswith(("AWS_", "GOOGLE_"))},
         )
 
 
@@ -116,6 +126,9 @@ class Request:
         script: absolute path of the user's script.
         args: the script's own arguments.
         storage: a pyarrow filesystem URI, or an absolute path.
+        data: absolute paths and URIs, which may carry passwords.
+        data_price_usd_per_gb: what the data's provider charges on their way out.
+        cache: folder for data on every node; None: `~/.launch/data`.
         seed: of the script's random generators and of the policy.
         wait_s: how long to wait for nodes that other jobs hold.
     """
@@ -133,6 +146,10 @@ class Request:
     address: str | None = None
     ray_address: str | None = field(default=None, metadata=NOT_RECORDED)
     storage: str = ""
+    data: tuple[str, ...] = field(default=(), repr=False)
+    data_price_usd_per_gb: float | None = None
+    cache: str | None = None
+    cache_size_bytes: int | None = None
     name: str | None = None
     price_usd_per_h: float | None = None
     checkpoint_every_s: float | None = None  # as their measured cost allows
@@ -178,6 +195,35 @@ def make_storage(flag: str | None, environment: Environment) -> str:
     return str(absolute(value, environment))
 
 
+def make_data(flag: Sequence[str] | None, environment: Environment) -> tuple[str, ...]:
+    """What `--data`, or `LAUNCH_DATA` (words as in a shell), names: absolute paths and URIs.
+
+    Raises:
+        UsageError: one is empty, or of a kind that is not known.
+    """
+    words = list(flag or ())
+    if not words:
+        try:
+            words = shlex.split(environment.launch.get("LAUNCH_DATA", ""))
+        except ValueError as error:
+            raise UsageError(f"LAUNCH_DATA cannot be read: {error}. Close its quotes.") from error
+    return tuple(_data_uri(word, environment) for word in words)
+
+
+def _data_uri(word: str, environment: Environment) -> str:
+    if not word.strip():
+        raise UsageError("--data is empty. Name a folder, a file or a URI such as s3://bucket/set.")
+    scheme = scheme_of(word)
+    if scheme == "file":
+        return unquote(urlsplit(word).path)
+    if scheme and scheme not in SCHEMES:
+        raise UsageError(
+            f"--data {public_uri(word)}: {scheme}:// is not known. Use a path, s3://, gs:// or "
+            "https://, or mount it and give its path."
+        )
+    return word if scheme else str(absolute(word, environment))
+
+
 def has_storage(flags: Flags, environment: Environment) -> bool:
     """Whether storage was asked for, by the flag or the variable."""
     return flags.storage is not None or "LAUNCH_STORAGE" in environment.launch
@@ -211,6 +257,10 @@ def parse_options(
         "gpus_per_worker": option("gpus_per_worker", q.parse_not_negative, None),
         "address": option("address", q.parse_text, None),
         "storage": make_storage(flags.storage, environment),
+        "data": make_data(flags.data, environment),
+        "data_price_usd_per_gb": option("data_price", q.parse_price_usd_per_gb, None),
+        "cache": _absolute_option(flags, environment, "cache"),
+        "cache_size_bytes": option("cache_size", q.parse_bytes, None),
         "name": option("name", q.parse_run_name, None),
         "price_usd_per_h": option("price", q.parse_price_usd_per_h, None),
         "checkpoint_every_s": option("checkpoint_every", q.parse_duration_s, None),
@@ -249,6 +299,16 @@ def _switch(flags: Flags, environment: Environment, name: str) -> bool:
         return flag
     variable = f"LAUNCH_{name.upper()}"
     return q.parse_switch(environment.launch.get(variable, "0"), variable)
+
+
+def _absolute_option(flags: Flags, environment: Environment, name: str) -> str | None:
+    """A path on every node: absolute, with `~` as it is there."""
+    path = _option(flags, environment, name, q.parse_text, None)
+    if path is not None and not path.startswith(("/", "~/")):
+        raise UsageError(
+            f"--{name.replace('_', '-')} {path} is a folder on every node: begin it with / or ~/."
+        )
+    return path
 
 
 def _chosen(word: str) -> str | None:

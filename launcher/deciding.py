@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from launcher import stored
 from launcher.cluster import Cluster
+from launcher.data import Data
 from launcher.errors import BudgetTooSmallError, LauncherError, UsageError
 from launcher.prepare import Measured
 from launcher.record import RunRecord, parse_timestamp
@@ -35,8 +36,8 @@ def stops_s(record: RunRecord) -> tuple[float, ...]:
 class Decider:
     """Makes the decisions of one stretch of a run."""
 
-    def __init__(self, stretch: Stretch) -> None:
-        self._stretch = stretch
+    def __init__(self, stretch: Stretch, data: Data | None = None) -> None:
+        self._stretch, self._data = stretch, data
         self._others: list[Experience] | None = None
         self._has_warned = False
         self.has_asked_for_nodes = False  # of which some may not have come
@@ -54,6 +55,7 @@ class Decider:
             limits=replace(self._limits(cluster), max_started=cluster.n_to_start),
             spent_usd=stretch.meter.session_usd,
             spent_s=stretch.spent_s,
+            data=self._data.ahead(cluster.nodes) if self._data is not None else None,
         )
 
     def decided(self, situation: Situation, at_step: int, slow: Collection[str] = ()) -> Decision:

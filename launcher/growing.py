@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from launcher.budget import seconds_left
 from launcher.cluster import Cluster
+from launcher.data import Data
 from launcher.prepare import Measured, measure
 from launcher.scaling import Grown, Scaling
 from launcher.stretch import Stretch
@@ -17,11 +18,14 @@ class Growing:
 
     Args:
         job: as all segments share it.
+        data: of the run.
         scaling: starts the nodes; made for the stretch where left out.
     """
 
-    def __init__(self, stretch: Stretch, job: Job, scaling: Scaling | None = None) -> None:
-        self._stretch, self._job = stretch, job
+    def __init__(
+        self, stretch: Stretch, job: Job, data: Data, scaling: Scaling | None = None
+    ) -> None:
+        self._stretch, self._job, self._data = stretch, job, data
         self._scaling = scaling or Scaling(stretch.run, stretch.meter, stretch, self._left_s)
 
     def first(self, cluster: Cluster) -> Cluster:
@@ -43,6 +47,7 @@ class Growing:
             stretch.environment,
             stretch.meter,
             stretch.stage,
+            self._data.brought,
         )
         record = stretch.book.record
         stretch.book.write(replace(record, network=measured.network, workload=measured.workload))
@@ -51,6 +56,7 @@ class Growing:
         cluster = measured.checkup.fit_part(cluster)
         stretch.note_cluster(cluster)
         stretch.screen.measured(measured, cluster)
+        self._data.show_ahead(cluster.nodes)
         return cluster, measured
 
     def grown(self, cluster: Cluster, wanted: Sequence[Node]) -> tuple[Cluster, Measured]:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from launcher.checkup import checkup
 from launcher.cluster import Cluster
+from launcher.data import Data
 from launcher.errors import ClusterError
 from launcher.prepare import Measured, holdings, needs_of, versions
 from launcher.probe import probe
@@ -56,10 +57,13 @@ class RayInspection:
         cluster: as it was joined.
         job: what is to be profiled.
         sentries: stand on the nodes in use.
+        data: of the run.
     """
 
-    def __init__(self, stretch: Stretch, cluster: Cluster, job: Job, sentries: Sentries) -> None:
-        self._stretch, self._cluster, self._job = stretch, cluster, job
+    def __init__(
+        self, stretch: Stretch, cluster: Cluster, job: Job, sentries: Sentries, data: Data
+    ) -> None:
+        self._stretch, self._cluster, self._job, self._data = stretch, cluster, job, data
         self._sentries = sentries
 
     def links(self, nodes: Sequence[Node]) -> Network:
@@ -86,6 +90,7 @@ class RayInspection:
         heard = tuple(node for node in fit.nodes if node.id not in network.silent)
         if not heard:
             raise ClusterError("no agent on it answered: are all ports open between the nodes?")
+        self._data.look(heard)
         workload = self._workload(replace(joined, nodes=heard), known.workload)
         measured = replace(
             known, network=with_links_of(known.network, network, heard), workload=workload
@@ -104,7 +109,7 @@ class RayInspection:
         cache = ProfileCache(stretch.environment.state_dir / "profiles")
         content, known_versions = stretch.shipped.fingerprint, versions()
         keys = [fingerprint(content, self._job, known_versions, each) for each in held]
-        found, _ = profile(self._job, held, keys, cache)
+        found, _ = profile(self._job, held, keys, cache, self._data.brought_beside)
         new = tuple(speed for speed in found.node_kinds if speed.kind not in kinds)
         return replace(known, node_kinds=(*known.node_kinds, *new))
 

@@ -17,6 +17,7 @@ from launcher.book import Book
 from launcher.budget import Meter
 from launcher.cluster import Cluster, connect, disconnect
 from launcher.config import Environment, Request
+from launcher.data import Data, listed
 from launcher.errors import ClusterError, LauncherError, StorageError
 from launcher.growing import Growing
 from launcher.interrupts import Interrupts
@@ -137,6 +138,7 @@ class Launch:
 
     def _connected(self) -> str:
         stretch, request = self._stretch, self._stretch.request
+        manifest = listed(stretch)
         stretch.stage("connecting to Ray")
         cluster = connect(
             request.address,
@@ -152,23 +154,25 @@ class Launch:
             _link_ray_logs(stretch.log_dir)
             stretch.screen.cluster(cluster)
             stretch.note_cluster(cluster)
-            return self._trained(cluster)
+            return self._trained(cluster, Data.of(stretch, manifest, cluster))
         finally:
             disconnect(cluster)
             stretch.meter.release_all()
 
-    def _trained(self, cluster: Cluster) -> str:
+    def _trained(self, cluster: Cluster, data: Data) -> str:
         import ray
 
         stretch = self._stretch
         job = make_job(
             stretch.request, stretch.shipped, stretch.run, ray.put(stretch.shipped.content)
         )
-        growing = Growing(stretch, job)
+        job = replace(job, data_version=data.version)
+        growing = Growing(stretch, job, data)
         try:
             cluster, measured = growing.measured(growing.first(cluster))
-            return Segments(stretch, cluster, measured, job, growing).run()
+            return Segments(stretch, cluster, measured, job, growing, data).run()
         finally:
+            data.dismiss()
             growing.settle()
 
 

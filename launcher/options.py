@@ -5,6 +5,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 MONEY, CLUSTER, TRAINING, OUTPUT = "Money and time", "Cluster and workers", "Training", "Output"
+DATA = "Data"
 
 Script = Annotated[
     str, Argument(metavar="SCRIPT", help="A Keras script. Its own arguments go after --.")
@@ -103,6 +104,40 @@ MaxFolder = Annotated[
     str | None,
     Option(
         metavar="SIZE", help="Largest folder to ship. Default: 500MiB.", rich_help_panel=TRAINING
+    ),
+]
+Data = Annotated[
+    list[str] | None,
+    Option(
+        "--data",
+        metavar="URI",
+        help="Folder or file, s3://, gs:// or https://, that the script finds in "
+        "$LAUNCH_DATA_DIR. May be given several times.",
+        rich_help_panel=DATA,
+    ),
+]
+DataPrice = Annotated[
+    str | None,
+    Option(
+        metavar="USD_PER_GB",
+        help="What the data's provider charges on their way out. Default: by a table.",
+        rich_help_panel=DATA,
+    ),
+]
+Cache = Annotated[
+    str | None,
+    Option(
+        metavar="DIR",
+        help="Folder for data on every node. Default: ~/.launch/data.",
+        rich_help_panel=DATA,
+    ),
+]
+CacheSize = Annotated[
+    str | None,
+    Option(
+        metavar="SIZE",
+        help="At most so much in it: 50GB. Default: what the disk has.",
+        rich_help_panel=DATA,
     ),
 ]
 StorageUri = Annotated[

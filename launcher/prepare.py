@@ -4,7 +4,7 @@ import importlib.metadata
 import logging
 import platform
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,13 +19,14 @@ from launcher.errors import ScriptError, UsageError
 from launcher.node_agents import NodeAgents
 from launcher.preflight import Script, check_script
 from launcher.probe import probe
-from launcher.profiler import Holding, ProfileCache, fingerprint, profile
+from launcher.profiler import Bring, Holding, ProfileCache, fingerprint, no_data, profile
 from launcher.script_needs import ScriptNeeds, argument_paths, script_needs
 from launcher.side_by_side import side_by_side
 from launcher.stored import Shipped
 from launcher.worker.job import Job
+from launcher.worker.staging.wanted import DataPlace
 from policies.candidates import pools
-from policies.schema import Network, Workload
+from policies.schema import Network, Node, Workload
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ def measure(
     environment: Environment,
     meter: Meter,
     stage: Callable[[str], None],
+    bring: Bring = no_data,
 ) -> Measured:
     """Check the nodes, then measure the network between them, then profile the script.
 
@@ -150,6 +152,7 @@ def measure(
     Args:
         shipped: the script and its folder.
         meter: starts counting the nodes that profiling holds.
+        bring: brings the run's data to the nodes that profile, once the network is measured.
 
     Raises:
         ScriptFailedError: the script raised before its first step.
@@ -170,7 +173,7 @@ def measure(
         if len(cluster.nodes) > 1:
             probed.result()
             agents.stop()
-        return _profile(fit, request, job, shipped, environment, meter, stage)
+        return _profile(fit, request, job, shipped, environment, meter, stage, bring)
 
     with agents:
         network, (workload, remembered), found = side_by_side(
@@ -214,14 +217,20 @@ def _profile(
     environment: Environment,
     meter: Meter,
     stage: Callable[[str], None],
+    bring: Bring,
 ) -> tuple[Workload, bool]:
     cache = ProfileCache(environment.state_dir / "profiles")
     held = holdings(cluster, request)
     fingerprints = [fingerprint(shipped.fingerprint, job, versions(), each) for each in held]
     if any(cache.load(each) is None for each in fingerprints):
         meter.hold([each.node for each in held])
+
+    def brought(nodes: Sequence[Node]) -> Mapping[str, DataPlace]:
+        places = bring(nodes)
         stage("profiling: running the script up to its first steps")
-    return profile(job, held, fingerprints, cache)
+        return places
+
+    return profile(job, held, fingerprints, cache, brought)
 
 
 def _check(

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,24 @@ from launcher.side_by_side import side_by_side
 from launcher.trainer import worker_environment
 from launcher.worker.job import Job
 from launcher.worker.measurement import Measurement, Refusal
+from launcher.worker.staging.wanted import DataPlace
 from policies.schema import Fit, KindSpeed, Node, Workload
 
 logger = logging.getLogger(__name__)
 
+# Brings a run's data to nodes; says where they are, by node id.
+Bring = Callable[[Sequence[Node]], Mapping[str, DataPlace]]
 UNKNOWN_STEPS = 1000  # assumed where the data does not tell and cannot be counted
 
 ASSUMED_EPOCHS = (
     "The script's own training loop does not tell how long it will train: times and costs are "
     "for an assumed %d passes over its data. A variable such as epochs = 20 tells."
 )
+
+
+def no_data(nodes: Sequence[Node]) -> Mapping[str, DataPlace]:  # noqa: ARG001 - see `Bring`
+    """For a run that has none."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,7 @@ def fingerprint(content: str, job: Job, versions: dict[str, str], holding: Holdi
         json.dumps(versions, sort_keys=True),
         holding.node.kind,
         f"{holding.cpus}/{holding.gpus}",
+        *([job.data_version] if job.data_version else []),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -84,8 +93,12 @@ def profile(
     holdings: Sequence[Holding],
     fingerprints: Sequence[str],
     cache: ProfileCache,
+    bring: Bring = no_data,
 ) -> tuple[Workload, bool]:
     """Measure the script on one node of each kind, all kinds at the same time.
+
+    Args:
+        bring: brings the run's data to nodes that are to measure.
 
     Returns:
         The workload, and whether all of it was remembered.
@@ -97,7 +110,10 @@ def profile(
     found = [cache.load(each) for each in fingerprints]
     missing = [index for index, measurement in enumerate(found) if measurement is None]
     if missing:
-        measured = side_by_side([partial(_measure, job, holdings[index]) for index in missing])
+        places = bring([holdings[index].node for index in missing])
+        measured = side_by_side(
+            [partial(_measure, job, holdings[index], places) for index in missing]
+        )
         for index, measurement in zip(missing, measured, strict=True):
             found[index] = measurement
             cache.save(fingerprints[index], measurement)
@@ -108,7 +124,7 @@ def profile(
     return replace(workload, own_loop=job.kind != "fit"), not missing
 
 
-def _measure(job: Job, holding: Holding) -> Measurement:
+def _measure(job: Job, holding: Holding, places: Mapping[str, DataPlace]) -> Measurement:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -124,7 +140,13 @@ def _measure(job: Job, holding: Holding) -> Measurement:
     )
     asked_s = time.perf_counter()
     try:
-        result: Any = ray.get(task.remote(replace(job, threads=(max(1, int(holding.cpus)),))))
+        place = places.get(holding.node.id)
+        job = replace(
+            job,
+            threads=(max(1, int(holding.cpus)),),
+            data=() if place is None else (place,),
+        )
+        result: Any = ray.get(task.remote(job))
     except ray.exceptions.RayTaskError as error:
         raise ClusterError(
             f"Profiling on node {holding.node.ip} failed: {_last_line(error)}"

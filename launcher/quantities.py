@@ -14,6 +14,7 @@ TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 MAX_BUDGET_USD = 1_000_000.0
 MAX_PRICE_USD_PER_H = 10_000.0
+MAX_PRICE_USD_PER_GB = 100.0
 MAX_DURATION_S = 366 * 86_400.0
 MAX_WORKERS = 100_000
 _SECONDS_BY_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -62,6 +63,17 @@ def parse_price_usd_per_h(text: str, option: str) -> float:
     return amount
 
 
+def parse_price_usd_per_gb(text: str, option: str) -> float:
+    """US dollars for a GB (10^9 bytes) of data: `0.09`, `$0.09`, `0`."""
+    amount = _money(re.sub(r"\s*/\s*gb$", "", text, flags=re.IGNORECASE))
+    if amount is None or not 0 <= amount <= MAX_PRICE_USD_PER_GB:
+        raise UsageError(
+            f"{option} {text!r} is not a price of data. Write US dollars per GB from 0 to "
+            f"{MAX_PRICE_USD_PER_GB:g}, for example {option} 0.09."
+        )
+    return amount
+
+
 def parse_duration_s(text: str, option: str) -> float:
     """A time span in seconds: `30m`, `1h30m`, `90s`, `2d`, or a plain number of seconds."""
     seconds = _duration_s(text)
@@ -97,6 +109,14 @@ def parse_auto_workers(text: str, option: str) -> int | None:
             "launch choose."
         )
     return parse_workers(text, option)
+
+
+def parse_count(text: str, option: str) -> int:
+    """A whole number, at least 1."""
+    number = _whole(text)
+    if number is None or number < 1:
+        raise UsageError(f"{option} {text!r} must be a whole number from 1 on.")
+    return number
 
 
 def parse_positive(text: str, option: str) -> float:

@@ -13,8 +13,10 @@ from typing import Any, Literal
 from launcher.codec import Codec
 from launcher.config import Request
 from launcher.errors import RecordError
+from launcher.worker.staging.uris import public_uri
 from policies.schema import (
     Candidate,
+    DataAhead,
     Decision,
     Experience,
     Network,
@@ -49,6 +51,7 @@ class DecisionRecord:
     work: Work | None = None
     spent_usd: float = 0.0
     spent_s: float = 0.0
+    data: DataAhead | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,33 @@ class Segment:
     paths: tuple[PathRecord, ...] = ()
     evaluation_s: float | None = None
     checkpoint_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataNodeRecord:
+    """How the data came to a node: how many bytes over the network, and how long it took."""
+
+    node: str
+    fetched_bytes: int
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DataRecord:
+    """The run's data: where from (without passwords), how much, and on which nodes they are.
+
+    `usd_per_gb` is what their provider charges on their way out, `price_source` where that is
+    from (`option`, `table`, `assumed`, `own`), `cost_usd` what came together.
+    """
+
+    sources: tuple[str, ...]
+    n_files: int
+    n_bytes: int
+    fingerprint: str
+    usd_per_gb: float = 0.0
+    price_source: str = "own"
+    cost_usd: float = 0.0
+    nodes: tuple[DataNodeRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +204,7 @@ class RunRecord:
     events: tuple[RunEvent, ...] = ()
     checkpoints: tuple[CheckpointRecord, ...] = ()
     outcome: Outcome | None = None
+    data: DataRecord | None = None
 
     @property
     def decision(self) -> Decision | None:
@@ -189,7 +220,9 @@ class RunRecord:
 
     def decided(self, decision: Decision, situation: Situation) -> "RunRecord":
         """With one more decision, to be saved before it is acted upon."""
-        entry = DecisionRecord(decision, situation.work, situation.spent_usd, situation.spent_s)
+        entry = DecisionRecord(
+            decision, situation.work, situation.spent_usd, situation.spent_s, situation.data
+        )
         return replace(self, decisions=(*self.decisions, entry))
 
     def happened(self, kind: str, detail: str, now: datetime) -> "RunRecord":
@@ -216,6 +249,7 @@ class RunRecord:
             limits=self.request.limits,
             spent_usd=entry.spent_usd,
             spent_s=entry.spent_s,
+            data=entry.data,
         )
 
     def experiences(self) -> tuple[Experience, ...]:
@@ -316,7 +350,8 @@ def new_record(
     versions: Mapping[str, str],
     detached: bool = False,
 ) -> RunRecord:
-    """The record of a run that begins now."""
+    """The record of a run that begins now; what URIs hold of passwords stays out of it."""
+    request = replace(request, data=tuple(public_uri(uri) for uri in request.data))
     return RunRecord(
         schema=SCHEMA,
         run=name,

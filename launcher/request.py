@@ -21,6 +21,8 @@ _FIELD_BY_OPTION = {
     "price": "price_usd_per_h",
     "checkpoint_every": "checkpoint_every_s",
     "max_folder": "max_folder_bytes",
+    "data_price": "data_price_usd_per_gb",
+    "cache_size": "cache_size_bytes",
     "wait": "wait_s",
 }
 

@@ -12,6 +12,7 @@ from launcher.awaiting import await_node
 from launcher.book import now
 from launcher.budget import seconds_left
 from launcher.cluster import Cluster
+from launcher.data import Data
 from launcher.deciding import Decider
 from launcher.errors import (
     BudgetTooSmallError,
@@ -54,6 +55,7 @@ class Segments:
         cluster: with the nodes that are fit to train.
         job: as all segments share it.
         growing: starts nodes that a plan needs.
+        data: that the nodes of a plan must have.
     """
 
     def __init__(
@@ -63,13 +65,15 @@ class Segments:
         measured: Measured,
         job: Job,
         growing: Growing,
+        data: Data,
     ) -> None:
-        self._stretch, self._job, self._decider = stretch, job, Decider(stretch)
+        self._stretch, self._job, self._decider = stretch, job, Decider(stretch, data)
+        self._data = data
         self._growing, self._around = growing, Surroundings(cluster, measured)
         self._setbacks = Setbacks()
         self._sentries = Sentries(LocalPosts() if cluster.embedded else RayPosts())
         self._roster = RayRoster(cluster)
-        self._inspection = RayInspection(stretch, cluster, job, self._sentries)
+        self._inspection = RayInspection(stretch, cluster, job, self._sentries, data)
         self._keeper: Any = None
         self._start = StartPoint()
         self._files: dict[str, str] = {}  # "model", "artifacts" → path in storage
@@ -108,6 +112,13 @@ class Segments:
                 self._decider.confirm(decision)
             if self._grows(decision):
                 continue
+            try:
+                if not self._has_data(decision):
+                    continue
+            except BudgetTooSmallError as error:
+                if self._keeper is None:
+                    raise
+                return self._out_of_means(error)
             if self._keeper is None:
                 stretch = self._stretch
                 self._keeper = start_keeper(stretch.store.storage.uri, stretch.book.record)
@@ -151,6 +162,24 @@ class Segments:
         self._around.renew(*self._growing.grown(self._around.candidates, wanted))
         self._decider.has_asked_for_nodes = True
         return True
+
+    def _has_data(self, decision: Decision) -> bool:
+        """Bring the data to the plan's nodes; False: some cannot have them, decide without those.
+
+        Raises:
+            LauncherError: none can have them.
+            BudgetTooSmallError: money or time have run out meanwhile.
+        """
+        nodes = self._around.nodes(decision.chosen.nodes)
+        failed = self._data.bring(nodes)
+        if len(failed) == len(nodes):
+            raise next(iter(failed.values()))
+        for node, error in failed.items():
+            self._stretch.warn(f"{self._around.names([node])} is left out: {error}")
+        self._lose(failed)
+        if not failed:
+            self._data.rest()
+        return not failed
 
     @property
     def _steps_done(self) -> int:
@@ -308,6 +337,7 @@ class Segments:
             sync_batchnorm=plan.options.sync_batchnorm,
             checkpoint=self._start.checkpoint,
             artifacts=self._start.files,
+            data=self._data.places(plan.nodes),
         )
 
     # ------------------------------------------------------------------ the end

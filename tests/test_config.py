@@ -66,6 +66,46 @@ def test_a_deadline_over_a_year_is_a_typo() -> None:
         request(Flags(deadline="1000d"))
 
 
+@pytest.mark.parametrize(
+    ("word", "uri"),
+    [
+        ("set", "/project/set"),
+        ("~/set", "/home/ada/set"),
+        ("file:///mnt/my%20set", "/mnt/my set"),
+        ("s3://bucket/set", "s3://bucket/set"),
+        ("https://host/x.csv?sig=1", "https://host/x.csv?sig=1"),
+    ],
+)
+def test_data_are_a_path_or_a_uri(word: str, uri: str) -> None:
+    assert request(Flags(data=[word])).data == (uri,)
+
+
+def test_data_may_be_several_and_come_by_the_variable() -> None:
+    assert request(LAUNCH_DATA="'my set' gs://bucket/b").data == (
+        "/project/my set",
+        "gs://bucket/b",
+    )
+    assert request(Flags(data=["a", "b"]), LAUNCH_DATA="c").data == ("/project/a", "/project/b")
+    assert request().data == ()
+    with pytest.raises(UsageError, match=r"LAUNCH_DATA cannot be read: .* Close its quotes"):
+        request(LAUNCH_DATA="'open")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (Flags(data=[" "]), "--data is empty"),
+        (Flags(data=["ftp://ada:secret@host/x"]), r"--data ftp://host/x: ftp:// is not known"),
+        (Flags(data_price="dear"), "is not a price of data"),
+        (Flags(cache="cache"), "--cache cache is a folder on every node: begin it with / or ~/"),
+        (Flags(cache_size="large"), "is not a size"),
+    ],
+)
+def test_senseless_data_are_refused(flags: Flags, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        request(flags)
+
+
 def test_workers_are_auto_or_a_count() -> None:
     assert request(Flags(workers="auto")).workers is None
     assert request(Flags(workers="3")).workers == 3

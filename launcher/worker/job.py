@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from launcher.worker.staging.wanted import DataPlace
+
 ORDER_NONE, ORDER_CHECKPOINT, ORDER_STOP = 0, 1, 2
 
 
@@ -44,6 +46,8 @@ class Job:
         direct: how to exchange gradients; None leaves it to TensorFlow.
         shares: each rank's part of the global batch, any scale (empty for equal ones).
         watch: names this segment for the sentries of its nodes.
+        data: where each rank finds the run's data (empty: there are none).
+        data_version: changes with the data.
         hints: lines that name likely causes, for messages ("train.py:12: np.random.default_rng()").
     """
 
@@ -66,6 +70,8 @@ class Job:
     shares: tuple[float, ...] = ()
     hints: tuple[str, ...] = ()
     watch: str = "segment"
+    data: tuple[DataPlace, ...] = ()
+    data_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

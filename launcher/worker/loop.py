@@ -24,6 +24,7 @@ from launcher.worker.observed import Observed, observe_evaluation
 from launcher.worker.output import captured_output
 from launcher.worker.path_reports import PathReports
 from launcher.worker.script import Stopped, UserScriptError
+from launcher.worker.staging.use import data_in_use
 
 # Loggers whose lines are not the script's output; the last one is what Ray Train calls the
 # logger of every `ray.train.report`.
@@ -48,7 +49,8 @@ def train(config: dict[str, Any]) -> None:
     channel = Channel(keeper if rank == 0 else None)
     activity = _activity(job, rank, folder.parent)
     try:
-        _train(job, channel, activity, folder, rank, world_size)
+        with data_in_use(job.data, rank):
+            _train(job, channel, activity, folder, rank, world_size)
     except UserScriptError as error:
         _tell_error(keeper, channel, rank, "script", error.text)
         raise WorkerFailedError from None

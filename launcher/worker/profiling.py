@@ -20,6 +20,7 @@ from launcher.worker.measurement import Measurement, Refusal
 from launcher.worker.model_facts import item_bytes, n_batch_norms, random_layers
 from launcher.worker.output import captured_output
 from launcher.worker.script import Stopped, UserScriptError
+from launcher.worker.staging.use import data_in_use
 from launcher.worker.step_times import typical_step_s
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def profile(job: Job) -> Measurement | Refusal:
     )
     try:
         script.unpack(ray.get(job.archive), folder)
-        measurement = _profile(job, folder, called_s)
+        with data_in_use(job.data, 0):
+            measurement = _profile(job, folder, called_s)
         return replace(measurement, took_s=time.perf_counter() - called_s)
     except UserScriptError as error:
         return Refusal("script", error.text)

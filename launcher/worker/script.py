@@ -20,6 +20,7 @@ from launcher.errors import LauncherError
 from launcher.worker.job import Job
 from launcher.worker.main_thread import as_main_program
 from launcher.worker.shadowed import own_modules_first
+from launcher.worker.staging.use import with_data_folder
 
 HIDDEN = (str(Path(__file__).resolve().parent.parent), "<frozen importlib")
 RAY_FOLDER = str(Path(ray.__file__).resolve().parent)
@@ -67,7 +68,7 @@ def script_environment(job: Job, folder: Path) -> Iterator[Path]:
     """Working directory, `sys.argv` and `sys.path` as if Python ran the script there."""
     path = folder / job.script
     argv, cwd, search = list(sys.argv), Path.cwd(), list(sys.path)
-    sys.argv = [job.argv0, *job.args]
+    sys.argv = [job.argv0, *(with_data_folder(arg) for arg in job.args)]
     sys.path.insert(0, str(path.parent))
     os.chdir(folder)
     try:

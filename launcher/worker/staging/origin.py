@@ -15,6 +15,10 @@ class DataDeniedError(DataError):
     """The source does not let this machine read."""
 
 
+class DataChangedError(DataError):
+    """A file is not the one any more that was listed."""
+
+
 class BrokenError(Exception):
     """A source failed for now; trying again may help."""
 
@@ -75,6 +79,8 @@ class Origin(Protocol):
         """
 
 
-def changed(what: str) -> DataError:
+def changed(what: str) -> DataChangedError:
     """The error for a file that is not the one that was listed."""
-    return DataError(f"{what} has changed since it was listed. Launch again when it is complete.")
+    return DataChangedError(
+        f"{what} has changed since it was listed. Launch again when it is complete."
+    )

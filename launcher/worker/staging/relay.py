@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from launcher.worker.staging.manifest import DataFile, Manifest
-from launcher.worker.staging.origin import BrokenError, Checksum, Origin
+from launcher.worker.staging.origin import BrokenError, Checksum, Found, Origin
 from launcher.worker.staging.origins import open_origin
 
 BLOCK_BYTES = 4 << 20
@@ -21,6 +21,14 @@ class Relay:
         for name, value in credentials.items():
             os.environ.setdefault(name, value)
         self._origins = [open_origin(source) for source in manifest.sources]
+
+    def found(self) -> tuple[Found, ...]:
+        """The files of the first source.
+
+        Raises:
+            LauncherError: it cannot be listed.
+        """
+        return self._origins[0].found()
 
     def read(self, file: DataFile, offset: int, n_bytes: int) -> bytes:
         """So many bytes of a file; fewer at its end.

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from dataclasses import replace
 from typing import Any
 
 from launcher.errors import DataError, LauncherError
@@ -51,12 +52,14 @@ class Stager:
         try:
             report = work.run()
         except StoppedError:
-            report = Report(error=DataError("Bringing the data was stopped."))
+            report = replace(self._report, error=DataError("Bringing the data was stopped."))
         except LauncherError as error:
-            report = Report(error=error)
+            report = replace(self._report, error=error)
         except Exception as error:
             logger.exception("bringing data failed")
-            report = Report(error=DataError(f"The data cannot be brought here: {error!r}."))
+            report = replace(
+                self._report, error=DataError(f"The data cannot be brought here: {error!r}.")
+            )
         self._tell(report)
 
     def _tell(self, report: Report) -> None:

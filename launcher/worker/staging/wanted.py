@@ -32,9 +32,8 @@ class Wanted:
         Raises:
             DataError: it cannot be made.
         """
-        return Cache(
-            Path(self.cache) if self.cache else Path.home() / DEFAULT_CACHE, self.limit_bytes
-        )
+        folder = Path(self.cache).expanduser() if self.cache else Path.home() / DEFAULT_CACHE
+        return Cache(folder, self.limit_bytes)
 
 
 @dataclass(frozen=True, slots=True)
