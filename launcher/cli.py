@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from launcher import options as o
+from launcher.cli_fetch import fetch
 from launcher.command import (
     DEFAULT_COMMAND,
     DefaultToRun,
@@ -177,6 +178,9 @@ def _attach(
 
     store, where = _elsewhere(ctx, run, storage)
     return attach(ctx.obj, run, store, where, is_json=bool(json))
+
+
+app.command("fetch")(fetch)
 
 
 @app.command("stop")

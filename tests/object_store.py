@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.fakes import soon
 
 KEY, SECRET = "testkey", "testsecret"
+PUBLIC = "public"  # a bucket that anybody may read
 START_S = 60.0
 
 
@@ -33,7 +34,8 @@ class ObjectStore:
             "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
             "actions": ["Admin", "Read", "List", "Tagging", "Write"],
         }
-        (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+        anybody = {"name": "anonymous", "actions": [f"Read:{PUBLIC}", f"List:{PUBLIC}"]}
+        (folder / "s3.json").write_text(json.dumps({"identities": [identity, anybody]}))
         self._process: subprocess.Popen[bytes] | None = None
 
     def uri(self, bucket: str) -> str:

@@ -1,20 +1,28 @@
-"""Storage on a real S3 server, which is killed, hangs and comes back in mid-run."""
+"""Storage and data on a real S3 server, which is killed, hangs and comes back in mid-run."""
 
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from launcher import keeper as keeper_module
+from launcher.fetch import Fetching
 from launcher.keeper import Keeper, checkpoint_paths
 from launcher.storage import Storage
 from launcher.stored import newest_checkpoint
 from launcher.worker import snapshot
 from launcher.worker.job import ORDER_STOP
+from launcher.worker.staging import copying
+from launcher.worker.staging.filling import Filling
+from launcher.worker.staging.manifest import Source
+from launcher.worker.staging.origin import DataDeniedError, DataMissingError
+from launcher.worker.staging.origins import list_sources, open_origin
+from launcher.worker.staging.wanted import Report, Wanted
 from tests.fakes import an_event
-from tests.object_store import ObjectStore
+from tests.object_store import PUBLIC, SECRET, ObjectStore
 
 CATCH_UP_S = 90.0
 
@@ -100,3 +108,86 @@ def test_a_server_that_hangs_holds_up_nobody(
         server.freeze(False)
     assert keeper.unwritten(CATCH_UP_S)[0] == ()
     assert newest(Storage.open(uri).folder("runs/brave-otter")) == 1
+
+
+# ---- data in, model out
+
+BIG = bytes(range(256)) * 4096 * 12  # 12 MiB: uploaded in several parts
+
+
+def put(uri: str, content_by_path: dict[str, bytes]) -> None:
+    for path, content in content_by_path.items():
+        Storage.open(uri).write(path, content)
+
+
+def below(uri: str, folder: str) -> str:
+    return uri.replace("?", f"/{folder}?", 1)
+
+
+def test_data_come_from_it_whole(server: ObjectStore, tmp_path: Path) -> None:
+    uri = server.uri("data")
+    put(uri, {"set/big.bin": BIG, "set/deep/small.csv": b"1,2", "other": b"x"})
+    manifest = list_sources([below(uri, "set")])
+    assert [file.path for file in manifest.files] == ["big.bin", "deep/small.csv"]
+    wanted = Wanted(manifest, str(tmp_path / "cache"))
+    report = Filling(wanted, None, lambda _: None, threading.Event()).run()
+    assert report.place is not None
+    assert Path(report.place.folder, "big.bin").read_bytes() == BIG
+    assert Path(report.place.folder, "deep/small.csv").read_bytes() == b"1,2"
+    single = list_sources([below(uri, "other")])
+    assert [(file.path, file.size) for file in single.files] == [("other", 1)]
+
+
+def test_data_that_break_off_go_on_when_it_is_back(
+    server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "FIRST_PAUSE_S", 0.1)
+    uri = server.uri("breaks")
+    put(uri, {"set/big.bin": BIG})
+    wanted = Wanted(list_sources([below(uri, "set")]), str(tmp_path / "cache"))
+    reports: list[Report] = []
+
+    def tell(report: Report) -> None:
+        reports.append(report)
+        if len(reports) == 3:
+            server.kill()
+            threading.Thread(target=server.start).start()
+
+    report = Filling(wanted, None, tell, threading.Event()).run()
+    assert report.place is not None
+    assert Path(report.place.folder, "big.bin").read_bytes() == BIG
+    assert report.fetched_bytes == len(BIG)
+
+
+def test_wrong_credentials_are_told_without_the_secret(server: ObjectStore) -> None:
+    uri = below(server.uri("data"), "set")
+    with pytest.raises(DataDeniedError, match=r"no right to read .* AWS_ACCESS_KEY_ID") as error:
+        list_sources([uri.replace(SECRET, "wrongsecret")])
+    assert "wrongsecret" not in str(error.value)
+    assert error.value.exit_code == 4
+    with pytest.raises(DataMissingError, match=r"nothing at s3://data/nothing\?") as error_2:
+        list_sources([below(server.uri("data"), "nothing")])
+    assert SECRET not in str(error_2.value)
+
+
+def test_a_public_bucket_needs_no_credentials(
+    server: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    put(server.uri(PUBLIC), {"set/x.csv": b"1"})
+    uri = below(server.uri(PUBLIC), "set").partition("@")[2]
+    manifest = list_sources([f"s3://{uri}"])
+    assert [file.path for file in manifest.files] == ["x.csv"]
+    assert open_origin(manifest.sources[0]).open(manifest.files[0], 0).read(9) == b"1"
+
+
+def test_a_run_is_fetched_from_it(server: ObjectStore, tmp_path: Path) -> None:
+    folder = Storage.open(server.uri("runs")).folder("runs/brave-otter")
+    files = {"run.json": b"{}", "model.keras": BIG, "artifacts/logs/x.tfevents.1": b"e"}
+    for path, content in files.items():
+        folder.write(path, content)
+    origin = open_origin(Source(folder.uri))
+    found = Fetching(origin, tmp_path / "home").fetched()
+    assert {path: (tmp_path / "home" / path).read_bytes() for path in found.paths} == files
+    assert Fetching(origin, tmp_path / "home").fetched().new == ()
