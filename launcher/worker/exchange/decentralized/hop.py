@@ -49,6 +49,7 @@ class Hop:
         del layout
         self._options = options or HopOptions()
         self.roster = Roster(rank, peers)
+        self._neighbours = frozenset(peers)
         self._newest: dict[int, Vector] = {}
 
     def begin(self, replica: Replica) -> bool:
@@ -95,9 +96,10 @@ class Hop:
         self._newest.pop(rank, None)
 
     def joined(self, rank: int) -> None:
-        """A neighbour is there."""
+        """A worker is there; others than neighbours are none of our business."""
         self.lost(rank)
-        self.roster.joined(rank)
+        if rank in self._neighbours:
+            self.roster.joined(rank)
 
 
 def ring_neighbours(rank: int, n_workers: int) -> tuple[int, ...]:
