@@ -2,8 +2,12 @@
 
 from collections.abc import Collection
 
+from rich.text import Text
+
 from launcher import figures as f
 from launcher.egress import TABLE_DATE, EgressPrice
+from launcher.layout import labelled
+from launcher.record import DataRecord
 from launcher.worker.staging.manifest import Manifest
 from launcher.worker.staging.wanted import Report
 from policies.schema import DataAhead
@@ -16,8 +20,7 @@ def found_text(manifest: Manifest) -> str:
     """What the data are."""
     names = [source.public for source in manifest.sources]
     more = [f"{len(names) - _MAX_SOURCES} more"] if len(names) > _MAX_SOURCES else []
-    n_files = len(manifest.files)
-    files = f"{n_files:,} file{'' if n_files == 1 else 's'}"
+    files = _files(len(manifest.files))
     unknown = " at least" if any(each.size is None for each in manifest.files) else ""
     return (
         f"data: {', '.join([*names[:_MAX_SOURCES], *more])} · {files} · "
@@ -41,6 +44,21 @@ def ahead_text(ahead: DataAhead, price: EgressPrice) -> str:
     return text
 
 
+def brought_text(data: DataRecord, width: int) -> Text:
+    """The data of a run that has ended, or goes on."""
+    pieces = [", ".join(data.sources[:_MAX_SOURCES]), _files(data.n_files), size(data.n_bytes)]
+    came = [each for each in data.nodes if each.fetched_bytes]
+    if came:
+        n_nodes = len({each.node for each in came})
+        where = f"{n_nodes:,} node{'' if n_nodes == 1 else 's'}"
+        took_s = max(each.took_s for each in came)
+        n_bytes = sum(each.fetched_bytes for each in came)
+        pieces.append(f"{size(n_bytes)} brought to {where} in {f.clock_text(took_s)}")
+    if data.cost_usd:
+        pieces.append(f"{dollars(data.cost_usd)} on the way out ({data.price_source})")
+    return labelled("data", pieces, "measured" if came else "", width)
+
+
 def progress_text(reports: Collection[Report], n_bytes: int, rate_bytes_per_s: float | None) -> str:
     """How far all nodes are together."""
     there = sum(each.there_bytes for each in reports)
@@ -53,6 +71,10 @@ def progress_text(reports: Collection[Report], n_bytes: int, rate_bytes_per_s: f
         left_s = max(0.0, (total - there) / rate_bytes_per_s)
         text += f" · {rate_text(rate_bytes_per_s)} · {f.clock_text(left_s)} left"
     return text
+
+
+def _files(n_files: int) -> str:
+    return f"{n_files:,} file{'' if n_files == 1 else 's'}"
 
 
 def rate_text(bytes_per_s: float) -> str:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launcher import figures as f
+from launcher.data_text import brought_text
 from launcher.layout import LABEL_WIDTH, plain_table, print_table, ring_text, sentence
 from launcher.network_text import budget_text, network_text
 from launcher.paths_used import print_paths
@@ -128,6 +129,8 @@ def _print_measured(console: Console, record: RunRecord, letters: Mapping[str, s
         console.print(network_text(record.network, letters, width), soft_wrap=True)
     if record.workload is not None:
         console.print(script_text(record.workload, record.versions, width), soft_wrap=True)
+    if record.data is not None:
+        console.print(brought_text(record.data, width), soft_wrap=True)
 
 
 def _print_reasons(console: Console, record: RunRecord) -> None:

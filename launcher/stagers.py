@@ -40,15 +40,17 @@ class RayStagers:
     def __init__(self) -> None:
         self._actor_by_node: dict[str, Any] = {}
         self._relay: Any = None
+        self._shared: dict[frozenset[int], Any] = {}  # what is wanted, once in the object store
 
     def look(self, nodes: Sequence[Node], wanted: Wanted) -> Mapping[str, Look | LauncherError]:
         """See `Stagers`."""
         import ray
 
-        ip_by_ref = {self._actor(node.id).look.remote(wanted): node for node in nodes}
-        ready, _ = ray.wait(list(ip_by_ref), num_returns=len(ip_by_ref), timeout=LOOK_S)
+        shared = self._share(wanted)
+        node_by_ref = {self._actor(node.id).look.remote(shared): node for node in nodes}
+        ready, _ = ray.wait(list(node_by_ref), num_returns=len(node_by_ref), timeout=LOOK_S)
         found: dict[str, Look | LauncherError] = {}
-        for ref, node in ip_by_ref.items():
+        for ref, node in node_by_ref.items():
             found[node.id] = (
                 answer_of(ref, node.ip)
                 if ref in ready
@@ -58,7 +60,7 @@ class RayStagers:
 
     def begin(self, node: Node, wanted: Wanted) -> None:
         """See `Stagers`."""
-        self._actor(node.id).begin.remote(wanted, self._relay)
+        self._actor(node.id).begin.remote(self._share(wanted), self._relay)
 
     def reports(self, node_ids: Collection[str], timeout_s: float) -> Mapping[str, Report]:
         """See `Stagers`."""
@@ -89,7 +91,15 @@ class RayStagers:
         for actor in (*self._actor_by_node.values(), self._relay):
             if actor is not None:
                 ray.kill(actor)
-        self._actor_by_node, self._relay = {}, None
+        self._actor_by_node, self._relay, self._shared = {}, None, {}
+
+    def _share(self, wanted: Wanted) -> Any:
+        """A reference: a long list of files goes to each node once, whoever asks."""
+        import ray
+
+        if wanted.through_driver not in self._shared:
+            self._shared[wanted.through_driver] = ray.put(wanted)
+        return self._shared[wanted.through_driver]
 
     def _actor(self, node_id: str) -> Any:
         import ray

@@ -9,6 +9,7 @@ from pytest import approx
 
 from launcher.budget import Meter
 from launcher.data import Data, listed
+from launcher.data_text import brought_text
 from launcher.data_transfer import STALLED_S
 from launcher.egress import egress_price
 from launcher.errors import BudgetTooSmallError, DataError, LauncherError
@@ -235,6 +236,18 @@ def test_what_joins_beside_training_is_noted_at_the_end(scene: Scene) -> None:
     assert scene.screen.stages == []
     scene.data.dismiss()
     assert scene.stretch.book.record.data is not None
+
+
+def test_a_run_tells_later_how_its_data_came(scene: Scene) -> None:
+    scene.with_stretch(request=replace(scene.stretch.request, data_price_usd_per_gb=0.09))
+    scene.data.bring((A, B))
+    noted = scene.stretch.book.record.data
+    assert noted is not None
+    text = " ".join(brought_text(noted, 200).plain.split())
+    assert text == (
+        "data s3://bucket/set · 1 file · 2.0 GB · 4.0 GB brought to 2 nodes in 10 s · "
+        "$0.36 on the way out (option) measured"
+    )
 
 
 # ---- what leaves a provider has a price

@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 WEB = frozenset({"http", "https"})
 SCHEMES = frozenset({"s3", "gs", "gcs", *WEB})
 _USER = re.compile(r"(?<=://)[^/@\s]*@")
+_ANY_QUERY = re.compile(r"\?[^\s)'\"]+")
 _QUERY = re.compile(r"(https?://[^\s?#]*)[?#]\S*")
 
 
@@ -29,6 +30,6 @@ def without_secrets(text: str, uri: str) -> str:
     for secret in (split.username, split.password) if split is not None else ():
         for each in {secret, unquote(secret)} if secret else ():
             text = text.replace(each, "…") if len(each) > 3 else text
-    if split is not None and scheme_of(uri) in WEB and split.query:
-        text = text.replace(split.query, "…")
+    if scheme_of(uri) in WEB:  # of this address, or of one that its server redirects to
+        text = _ANY_QUERY.sub("", text)
     return public_uri(text)

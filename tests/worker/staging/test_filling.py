@@ -18,6 +18,7 @@ from launcher.worker.staging.origin import BrokenError, DataDeniedError, DataMis
 from launcher.worker.staging.origins import list_sources
 from launcher.worker.staging.relay import Fetch, Relay
 from launcher.worker.staging.stager import Stager
+from launcher.worker.staging.uris import without_secrets
 from launcher.worker.staging.wanted import Report, Wanted
 from tests.mounts import mounted, needs_root
 from tests.web_server import WebServer
@@ -139,6 +140,13 @@ def test_a_signed_address_is_never_shown(server: WebServer, tmp_path: Path) -> N
     for text in (str(error.value), repr(manifest), manifest.sources[0].public):
         assert "topsecret" not in text
         assert "lovelace" not in text
+
+
+def test_a_signature_in_an_error_of_a_library_is_not_shown() -> None:
+    uri = "https://ada:love%20lace@host/x?sig=top+secret"
+    text = "Max retries exceeded with url: /x?sig=top%20secret (love lace, http://far/y?key=2)"
+    shown = without_secrets(text, uri)
+    assert shown == "Max retries exceeded with url: /x (…, http://far/y)"
 
 
 def test_nothing_there_is_an_error_of_use(server: WebServer, tmp_path: Path) -> None:
