@@ -158,7 +158,7 @@ def _latencies(levels: Sequence[Level], links: tuple[Ints, Ints], measured_s: Fl
     link of theirs (median polish, Tukey 1977). Short links tell more of them, as errors are
     relative.
     """
-    between_s = np.exp(_grouped_medians(levels, links, np.log(measured_s)))
+    between_s = _grouped_medians(levels, links, np.log(measured_s))
     expected_s = between_s[links]
     left_s = measured_s - expected_s
     weight, n = expected_s**-2.0, len(between_s)
@@ -174,19 +174,19 @@ def _latencies(levels: Sequence[Level], links: tuple[Ints, Ints], measured_s: Fl
     return np.maximum(whole_s, LEAST * between_s)
 
 
-def _grouped_medians(levels: Sequence[Level], links: tuple[Ints, Ints], values: Floats) -> Floats:
-    """What `values` of links are between any two nodes, shape `(N, N)`.
+def _grouped_medians(levels: Sequence[Level], links: tuple[Ints, Ints], logs: Floats) -> Floats:
+    """What links are between any two nodes, shape `(N, N)`, from the logarithms of those known.
 
     From coarse to fine, the estimate between two groups is the median of their links, weighed by
     their number against what the larger groups say.
     """
-    estimate = np.full((1, 1), np.median(values))
+    estimate = np.full((1, 1), np.median(logs))
     for level, apart in zip(levels, _apart(levels, links), strict=True):
         estimate = estimate[np.ix_(level.parent, level.parent)]
-        pair, middle, count = _quantiles(_pairs(level, links)[apart], values[apart], 0.5)
+        pair, middle, count = _quantiles(_pairs(level, links)[apart], logs[apart], 0.5)
         flat = estimate.reshape(-1)
         flat[pair] += count / (count + COARSE_WEIGHT) * (middle - flat[pair])
-    return _between_nodes(levels, estimate)
+    return _between_nodes(levels, np.exp(estimate))
 
 
 def _apart(levels: Sequence[Level], links: tuple[Ints, Ints]) -> list[Bools]:
@@ -239,7 +239,7 @@ def _bandwidths(levels: Sequence[Level], links: tuple[Ints, Ints], measured: Flo
     downlink = _interfaces(len(pipe), links[1], measured, pipe[links])
     expected = np.minimum(pipe, np.minimum(uplink[:, None], downlink[None, :]))
     unexplained = np.log(measured / expected[links])
-    found: Floats = expected * np.exp(_grouped_medians(levels, links, unexplained))
+    found: Floats = expected * _grouped_medians(levels, links, unexplained)
     return found
 
 

@@ -59,6 +59,8 @@ class Links:
 
     def among(self, names: Sequence[str]) -> "Links":
         """The links between some of the nodes, named in their order."""
+        if list(names) == list(self.index):
+            return self
         at = np.array([self.index[name] for name in names], dtype=np.int64)
         cut = np.ix_(at, at)
         return Links(
@@ -133,7 +135,8 @@ def _is_tried(link: Link, path: str) -> bool:
 
 def _assumed(nodes: Sequence[Node]) -> tuple[Floats, Floats]:
     home = next((node.ip for node in nodes if node.is_up), "")
-    sites = np.array([_site(node.ip if node.is_up else home) for node in nodes])
+    names = [_site(node.ip if node.is_up else home) for node in nodes]
+    sites = np.unique(names, return_inverse=True)[1] if names else np.zeros(0)
     same = sites[:, None] == sites[None, :]
     rtt_s = np.where(same, ONE_SITE.rtt_s, BETWEEN_SITES.rtt_s)
     bandwidth = np.where(same, ONE_SITE.bandwidth_bytes_per_s, BETWEEN_SITES.bandwidth_bytes_per_s)

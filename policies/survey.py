@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from policies.bandit import ALIKE, P_FITS, best, loss
@@ -29,9 +29,10 @@ from policies.schema import (
 
 # Rounds of looking beside the best n where not every n was looked at.
 REFINE_ROUNDS: Final = 12
-# What the prior says is so much worse than another plan of the same n and way is not looked at
-# more closely: experience hardly tells two such plans apart.
+# What the prior says is so much worse than a plan that fits is not looked at more closely.
 HOPELESS: Final = 0.3
+# Start-ups of two numbers of workers differ by less than this.
+SLACK_S: Final = 120.0
 # Plans of many nodes that small moves may make the best: so much slower, and at most so many.
 NEARLY: Final = 0.15
 MAX_NEARLY: Final = 4
@@ -42,12 +43,36 @@ class Ground:
     """A pool of nodes on one network, with tours through it where there are many.
 
     `direct` is the same pool with all networks at once; None beyond Ray's own network, which
-    direct plans begin with.
+    direct plans begin with. `known` remembers what `placements` has found.
     """
 
     site: Site
     tours: tuple[Tour, ...]
     direct: Site | None
+    known: dict[tuple[object, ...], list[Placed]] = field(default_factory=dict, compare=False)
+
+    def placements(
+        self, n_workers: int, ways: Sequence[Strategy], *, beside_nccl: bool, polish: bool
+    ) -> list[Placed]:
+        """Good plans of n workers of each way, whatever experience says of them.
+
+        Args:
+            n_workers: at most what the pool has room for.
+            ways: to exchange gradients.
+            beside_nccl: see `direct_placements`.
+            polish: whether to improve plans on many nodes by small moves.
+        """
+        key = (n_workers, *ways, beside_nccl, polish)
+        if key not in self.known:
+            ringed = self.ringed(n_workers, polish=polish)
+            found = list(ringed) if "allreduce" in ways else []
+            if "direct" in ways and self.direct is not None:
+                sets = self.sets(n_workers)
+                found += direct_placements(
+                    self.direct, n_workers, sets, ringed, beside_nccl=beside_nccl
+                )
+            self.known[key] = found
+        return self.known[key]
 
     def ringed(self, n_workers: int, *, polish: bool = True) -> tuple[Placed, ...]:
         """Good plans of n workers in a ring; `polish` improves them where there are many nodes."""
@@ -87,12 +112,7 @@ class Survey:
             polish: whether to improve plans on many nodes by small moves.
         """
         ways = strategies(self.situation, n_workers) if among is None else among
-        placed = [
-            placed
-            for ground in self.grounds
-            if n_workers <= ground.site.pool.n_max
-            for placed in self._placements(ground, n_workers, ways, polish=polish)
-        ]
+        placed = self._placements(n_workers, ways, polish=polish)
         found = [
             f
             for way in ways
@@ -100,41 +120,41 @@ class Survey:
         ]
         return self._best(found) if found else None
 
+    def _placements(
+        self, n_workers: int, ways: Sequence[Strategy], *, polish: bool
+    ) -> list[Placed]:
+        asked = self.situation.limits.strategy == "direct"
+        return [
+            placed
+            for ground in self.grounds
+            if n_workers <= ground.site.pool.n_max
+            for placed in ground.placements(n_workers, ways, beside_nccl=asked, polish=polish)
+        ]
+
     def _forecasts(self, placed: Sequence[Placed]) -> list[Forecast]:
         """Of plans of one n and way those that may be the best, by what the prior says of them.
 
         Once one fits, all that the prior says are far worse are left out.
         """
-        by_cost = self.situation.limits.objective == "cost"
-
-        def worth(p: Placed) -> float:
-            return p.step_s * p.price_usd_per_h if by_cost else p.step_s
-
         found: list[Forecast] = []
         limit = math.inf
-        for each in sorted(placed, key=worth):
-            if worth(each) > limit:
+        for each in sorted(placed, key=self._worth):
+            if self._worth(each) > limit:
                 break
             found.append(self._forecast(each.plan))
             if found[-1].p_fits >= P_FITS:
-                limit = min(limit, worth(each) * (1.0 + HOPELESS))
+                limit = min(limit, self._worth(each) * (1.0 + HOPELESS))
         return found
+
+    def _worth(self, placed: Placed) -> float:
+        """What a step takes, or costs, as the prior says."""
+        by_cost = self.situation.limits.objective == "cost"
+        return placed.step_s * placed.price_usd_per_h if by_cost else placed.step_s
 
     def rival_of(self, plan: Plan) -> Forecast | None:
         """The best plan of as many workers that exchanges gradients in the other way."""
         others = [x for x in strategies(self.situation, plan.n_workers) if x != plan.strategy]
         return self.best_of(plan.n_workers, others) if others else None
-
-    def _placements(
-        self, ground: Ground, n_workers: int, ways: Sequence[Strategy], *, polish: bool
-    ) -> list[Placed]:
-        """Good plans of each way."""
-        ringed = ground.ringed(n_workers, polish=polish)
-        found = list(ringed) if "allreduce" in ways else []
-        if "direct" in ways and ground.direct is not None:
-            sets, asked = ground.sets(n_workers), self.situation.limits.strategy == "direct"
-            found += direct_placements(ground.direct, n_workers, sets, ringed, beside_nccl=asked)
-        return found
 
     def _forecast(self, plan: Plan) -> Forecast:
         if plan.strategy == "direct":
@@ -166,14 +186,10 @@ class Survey:
         Where there are many nodes, only the plans of the best n and of its neighbours are
         polished, until the best of all is one of these.
         """
-        many = any(ground.tours for ground in self.grounds)
-        by_n = self.forecasts(worker_counts(self.ceiling.n_workers), polish=not many)
-        for _ in range(REFINE_ROUNDS):
-            fresh = self._around(self._best_n(by_n), sorted(by_n))
-            if not fresh:
-                break
-            by_n |= self.forecasts(fresh, polish=not many)
-        polished: set[int] = set() if many else set(by_n)
+        if not any(ground.tours for ground in self.grounds):
+            return self._refined(self.forecasts(worker_counts(self.ceiling.n_workers)))
+        by_n = self._refined(self._screened(worker_counts(self.ceiling.n_workers)))
+        polished: set[int] = set()
         for _ in range(REFINE_ROUNDS):
             fresh = sorted(self._promising(by_n) - polished)
             if not fresh:
@@ -181,6 +197,44 @@ class Survey:
             polished |= set(fresh)
             by_n |= self.forecasts(fresh)
         return dict(sorted(by_n.items()))
+
+    def _refined(self, by_n: dict[int, Forecast]) -> dict[int, Forecast]:
+        """With more n, ever nearer to the best one, unpolished where there are many nodes."""
+        many = any(ground.tours for ground in self.grounds)
+        looked_at = {*worker_counts(self.ceiling.n_workers), *by_n}
+        for _ in range(REFINE_ROUNDS):
+            fresh = self._around(self._best_n(by_n), sorted(looked_at))
+            if not fresh:
+                break
+            looked_at |= set(fresh)
+            by_n |= self.forecasts(fresh, polish=not many)
+        return dict(sorted(by_n.items()))
+
+    def _screened(self, counts: Sequence[int]) -> dict[int, Forecast]:
+        """Unpolished plans of those n that may be the best, of one worker, and of the most.
+
+        From the n that the prior says is the best on: once one fits, an n is left out that the
+        prior says takes far longer, more than start-ups and what they wait for could make up.
+        """
+        steps, found = self.situation.work.steps, {}
+        whole: dict[int, Placed] = {}
+        for n in counts:
+            placed = self._placements(n, strategies(self.situation, n), polish=False)
+            if placed:
+                whole[n] = min(placed, key=self._worth)
+        limit = math.inf
+        for n in sorted(whole, key=lambda n: self._worth(whole[n])):
+            is_hopeless = steps * (self._worth(whole[n]) - limit) > self._slack(whole[n])
+            if is_hopeless and n not in (counts[0], counts[-1]):
+                continue
+            found |= self.forecasts([n], polish=False)
+            if n in found and found[n].p_fits >= P_FITS and self.situation.data is None:
+                limit = min(limit, self._worth(whole[n]) * (1.0 + HOPELESS))
+        return found
+
+    def _slack(self, placed: Placed) -> float:
+        by_cost = self.situation.limits.objective == "cost"
+        return SLACK_S * placed.price_usd_per_h if by_cost else SLACK_S
 
     def _best_n(self, by_n: Mapping[int, Forecast]) -> int:
         objective = self.situation.limits.objective
