@@ -19,13 +19,14 @@ from policies.node_start import learn_node_starts
 from policies.pauses import LearnedPauses, learn_pauses
 from policies.robust import (
     Correction,
+    Groups,
     Posterior,
     Prior,
     before_any_row,
     robust_fit,
     standard,
 )
-from policies.rows import OTHER_SCRIPT, Rows, relevant, rows_of
+from policies.rows import OTHER_SCRIPT, relevant, rows_of
 from policies.schema import Experience, Situation
 from policies.startup import LearnedStartup, learn_startup
 
@@ -38,7 +39,8 @@ class Residual:
     """Posterior of the regression, for plans of `script`.
 
     Features are scaled so that every weight is a standard normal before any experience.
-    `group_by_setting` says where the posterior holds what belongs to one setting alone.
+    `group_by_setting` says where the posterior holds what belongs to one setting alone,
+    `stretch` how many times as much as usual that may be.
     `change` is set where the cluster has changed: what was measured before counts for little.
     """
 
@@ -48,6 +50,7 @@ class Residual:
     startup: LearnedStartup
     pauses: LearnedPauses
     n_rows: int
+    stretch: Sequence[float] = ()
     node_start_by_type: Mapping[str, Correction] = field(default_factory=dict)
     change: Change | None = None
 
@@ -55,6 +58,8 @@ class Residual:
         """What experience says of a step with these parts."""
         x, loading = features(parts, own=True), plan_std(parts)
         group = self.group_by_setting.get(setting_of(self.script, parts))
+        if group is not None:
+            loading *= self.stretch[group]
         variance = self.posterior.variance(x, group, loading) + never_learned(parts)
         return Correction(self.posterior.mean(x, group, loading), math.sqrt(variance))
 
@@ -80,21 +85,20 @@ def learn(
         learn_startup(known, script, OTHER_SCRIPT),
         learn_pauses(known, script, OTHER_SCRIPT),
         0,
-        learn_node_starts(nodes, known),
+        node_start_by_type=learn_node_starts(nodes, known),
     )
     if not rows.experience:
         return cold
-    change = changed(rows, nodes, believed)
-    posterior = _fitted(rows, believed, change)
+    change, stretch = changed(rows, nodes, believed), rows.stretch(believed)
+    weight = rows.weight if change is None else rows.weight * change.weight_of(rows)
+    groups = Groups(rows.group, rows.plan_std * stretch[rows.group])
     return replace(
         cold,
-        posterior=posterior,
+        posterior=robust_fit(
+            rows.shared, rows.log_ratio, weight, NOISE, prior=believed, groups=groups
+        ),
         group_by_setting=rows.settings,
         n_rows=len(rows.experience),
+        stretch=tuple(stretch.tolist()),
         change=change,
     )
-
-
-def _fitted(rows: Rows, prior: Prior, change: Change | None) -> Posterior:
-    weight = rows.weight if change is None else rows.weight * change.weight_of(rows)
-    return robust_fit(rows.shared, rows.log_ratio, weight, NOISE, prior=prior, groups=rows.groups)

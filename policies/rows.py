@@ -20,7 +20,7 @@ from policies.features import (
 )
 from policies.links import links_between
 from policies.paths import paths_between
-from policies.robust import Groups
+from policies.robust import Prior
 from policies.schema import Experience, Node
 
 # Rows of another script, and those of another cluster, count this much of an own row; a segment
@@ -29,6 +29,9 @@ OTHER_SCRIPT: Final = 0.5
 OTHER_CLUSTER: Final = 0.5
 FEW_STEPS: Final = 20
 FEW_SWEPT: Final = 2
+# Runs of a setting, at least, that agree on what is so many deviations off.
+AGREEING: Final = 3
+STRANGE: Final = 3.0
 # Segments that are learned from, at most.
 MOST: Final = 2000
 
@@ -54,10 +57,27 @@ class Rows:
     group: Ints
     plan_std: Floats
 
-    @property
-    def groups(self) -> Groups:
-        """Rows of one setting share a deviation."""
-        return Groups(self.group, self.plan_std)
+    def stretch(self, prior: Prior) -> Floats:
+        """How many times as far as usual each setting may be off by itself, shape `(G,)`.
+
+        One strange run is a disturbed one. Three runs of a setting that agree on what is beyond
+        everything the prior holds for possible tell of that setting: a link that is read wrongly
+        each time, say. Their median then lies one deviation off.
+        """
+        expected = self.log_ratio - self.shared @ prior.mean
+        spread = np.sqrt(
+            np.einsum("ij,ij->i", self.shared @ prior.covariance, self.shared)
+            + self.plan_std**2
+            + NOISE**2
+        )
+        found = np.ones(len(self.settings))
+        for i in np.unique(self.group[np.abs(expected) > STRANGE * spread]):
+            at = np.flatnonzero(self.group == i)
+            off = abs(float(np.median(expected[at])))
+            n_runs = len({self.experience[row].run for row in at})
+            if n_runs >= AGREEING and off > STRANGE * float(np.median(spread[at])):
+                found[i] = max(1.0, off / max(float(np.median(self.plan_std[at])), 1e-9))
+        return found
 
 
 def usable(e: Experience) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from policies.features import N_FEATURES, NOISE, OWN
-from policies.robust import Prior, robust_fit, standard
+from policies.robust import Groups, Prior, robust_fit, standard
 from policies.rows import Rows, sweep_rows
 from policies.schema import Experience
 
@@ -26,7 +26,8 @@ def prior_after(experience: Sequence[Experience]) -> Prior | None:
     rows = sweep_rows(experience)
     if not rows.experience:
         return None
-    found = robust_fit(_with_scripts(rows), rows.log_ratio, rows.weight, NOISE, groups=rows.groups)
+    groups = Groups(rows.group, rows.plan_std)
+    found = robust_fit(_with_scripts(rows), rows.log_ratio, rows.weight, NOISE, groups=groups)
     learned = found.covariance[:N_FEATURES, :N_FEATURES]
     before = standard(N_FEATURES)
     covariance = OPEN * before.covariance + (1.0 - OPEN) * learned

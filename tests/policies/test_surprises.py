@@ -99,6 +99,18 @@ def test_runs_that_confirm_a_surprise_are_believed():
     assert math.exp(moved[2]) == pytest.approx(step_s, rel=0.12)
 
 
+def test_a_plan_that_is_always_far_slower_than_anything_foreseen_is_believed_the_third_time():
+    """Computing dominates, so that no error of the exchange explains steps five times as long."""
+    near = lab(rtt_s=0.0005)
+    step_s = 5.0 * math.exp(predicted(near, "ab").mu)
+    seen = [experience(near, "ab", step_s, run=f"run-{i}") for i in range(3)]
+    assert math.exp(predicted(near, "ab", seen[:2]).mu) < 0.5 * step_s
+    assert math.exp(predicted(near, "ab", seen).mu) == pytest.approx(step_s, rel=0.12)
+    assert predicted(near, "a", seen).mu == pytest.approx(predicted(near, "a").mu, abs=0.1)
+    once = [replace(e, run="run-0") for e in seen]
+    assert math.exp(predicted(near, "ab", once).mu) < 0.5 * step_s
+
+
 def test_one_disturbed_run_among_good_ones_is_passed_over():
     step_s = 1.1 * math.exp(predicted(HOSTS, "ab").mu)
     good = [experience(HOSTS, "ab", step_s)] * 4
