@@ -11,10 +11,11 @@ class LinkBudget:
 
     Args:
         rate_bytes_per_s: what it carries, as far as known before training.
+        least_bytes: that it is given whenever nothing waits, so that its rate is measured on.
     """
 
-    def __init__(self, rate_bytes_per_s: float | None = None) -> None:
-        self.rate_bytes_per_s = rate_bytes_per_s
+    def __init__(self, rate_bytes_per_s: float | None = None, least_bytes: int = 0) -> None:
+        self.rate_bytes_per_s, self._least_bytes = rate_bytes_per_s, least_bytes
 
     def note_transfer(self, n_bytes: int, took_s: float) -> None:
         """A message of so many bytes took so long while the link was busy with it alone."""
@@ -34,7 +35,8 @@ class LinkBudget:
         """
         if self.rate_bytes_per_s is None or step_s is None:
             return 0 if n_queued else FIRST_BYTES
-        return max(0, int(FILL * self.rate_bytes_per_s * step_s) - n_queued)
+        least_bytes = 0 if n_queued else self._least_bytes
+        return max(least_bytes, int(FILL * self.rate_bytes_per_s * step_s) - n_queued)
 
 
 class StepClock:

@@ -103,15 +103,12 @@ class Dlion:
         """Applies own and others' gradients, merges weights; what to send over each link."""
         if self._is_new:
             return self._ask(source_of_all(self.roster.by_peer, capacity_bytes))
+        answers = self._answers(replica)
+        self._merge(replica)
         gradient = step.gradient * np.float32(self._weight(step.n_examples))
         for residual in self._residuals.values():
             residual.add(gradient)
-        gradient += self._arrived
-        self._arrived[:] = 0
-        replica.apply(gradient)
         self.roster.stepped(step)
-        self._merge(replica)
-        answers = self._answers(replica)
         busy = {answer.to for answer in answers}
         gradients = [
             outgoing
@@ -119,6 +116,9 @@ class Dlion:
             if peer not in busy
             and (outgoing := self._gradient(peer, capacity_bytes.get(peer, 0))) is not None
         ]
+        gradient += self._arrived
+        self._arrived[:] = 0
+        replica.apply(gradient)
         return [*answers, *self._ask(self._source(capacity_bytes)), *gradients]
 
     def lost(self, rank: int) -> None:

@@ -1,8 +1,9 @@
 """Gaia: only significant changes of weights travel (Hsieh et al., NSDI 2017, and its code).
 
 Each worker applies its own gradient at once and accumulates the change u of every weight w since
-it was last sent. Where |u| / |w| exceeds a threshold, u is sent to all and set to zero. A worker
-whose clock is more than `max_gap` steps ahead of the slowest peer's waits (the mirror clock).
+it was last sent, as far as it is its own doing. Where |u| / |w| exceeds a threshold, u is sent to
+all and set to zero. A worker whose clock is more than `max_gap` steps ahead of the slowest peer's
+waits (the mirror clock).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing
 from launcher.worker.exchange.decentralized.roster import Roster
 from launcher.worker.exchange.decentralized.rule import Replica, Step
-from launcher.worker.exchange.decentralized.sparse import Entries, size_bytes
+from launcher.worker.exchange.decentralized.sparse import Entries, Vector, size_bytes
 
 ADJUSTMENT = 0.005  # of the threshold, per step
 ABOVE, BELOW = 1.1, 0.9  # of what the link carries
@@ -53,6 +54,7 @@ class Gaia:
         self.roster = Roster(rank, peers)
         self._update = np.zeros(layout.size, np.float32)
         self._arrived = np.zeros(layout.size, np.float32)
+        self._before: Vector | None = None  # weights before the last gradient was applied
 
     def begin(self, replica: Replica) -> bool:
         """Whether no peer is too far behind, as far as this worker has heard."""
@@ -71,19 +73,20 @@ class Gaia:
     def step(
         self, replica: Replica, step: Step, capacity_bytes: Mapping[int, int]
     ) -> list[Outgoing]:
-        """Applies the own gradient and what has arrived; the significant changes go to all."""
-        before = replica.read()
-        replica.apply(step.gradient)
-        after = replica.read()
-        self._update += after - before
-        after += self._arrived
+        """Sends the significant changes up to now to all; applies what arrived and the gradient."""
+        weights = replica.read()
+        if self._before is not None:
+            self._update += weights - self._before
+        weights += self._arrived
         self._arrived[:] = 0
-        replica.write(after)
+        replica.write(weights)
+        self._before = weights
         self.roster.stepped(step)
-        significant = np.flatnonzero(np.abs(self._update) > self.threshold * np.abs(after))
+        significant = np.flatnonzero(np.abs(self._update) > self.threshold * np.abs(weights))
         part = Entries(significant, self._update[significant])
         self._update[significant] = 0
         self._adjust(size_bytes(len(significant), self._size), capacity_bytes)
+        replica.apply(step.gradient)
         return [
             Outgoing(peer, Message(Kind.UPDATE, self.roster.told(peer), part))
             for peer in self.roster.by_peer

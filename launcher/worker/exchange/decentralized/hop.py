@@ -1,7 +1,7 @@
 """Hop: weights travel along a graph, with bounded staleness and backup workers.
 
 After Luo et al. (ASPLOS 2019). At step k a worker sends its weights to its neighbours, averages
-them with the newest weights that it has of each neighbour, and applies its gradient. It waits
+its own with the newest weights that it has of each neighbour, and applies its gradient. It waits
 until all neighbours but `n_backup` have sent weights of step k − `staleness` or newer. A worker
 that is far behind skips steps: it goes on at the step of its neighbours.
 """
@@ -69,17 +69,17 @@ class Hop:
     def step(
         self, replica: Replica, step: Step, capacity_bytes: Mapping[int, int]
     ) -> list[Outgoing]:
-        """Averages weights that are new enough, then applies the gradient; sends the result."""
+        """Sends the weights; averages them with those that are new enough, applies the gradient."""
         del capacity_bytes
         oldest = self.roster.own.step - self._options.staleness
+        weights = replica.read()
         fresh = [w for p, w in self._newest.items() if self.roster.by_peer[p].step >= oldest]
-        replica.write(np.mean([replica.read(), *fresh], axis=0, dtype=np.float32))
+        replica.write(np.mean([weights, *fresh], axis=0, dtype=np.float32))
         replica.apply(step.gradient)
         self.roster.stepped(step)
         self._skip()
-        weights = Span(0, replica.read())
         return [
-            Outgoing(peer, Message(Kind.WEIGHTS, self.roster.told(peer), weights))
+            Outgoing(peer, Message(Kind.WEIGHTS, self.roster.told(peer), Span(0, weights)))
             for peer in self.roster.by_peer
         ]
 

@@ -57,6 +57,9 @@ class Rule(Protocol):
     ) -> list[Outgoing]:
         """Applies what was computed and what has arrived.
 
+        Weights are read and written first; what is applied is applied last, in one go. So the
+        optimizer may be part of a graph that goes on when this returns.
+
         Args:
             replica: the model.
             step: what was computed at its weights.

@@ -72,6 +72,12 @@ def test_a_budget_follows_the_link():
     assert budget.rate_bytes_per_s == pytest.approx(1e4, rel=0.1)
 
 
+def test_a_link_that_seems_dead_is_still_given_enough_to_show_that_it_lives():
+    budget = LinkBudget(1.0, least_bytes=2048)
+    assert budget.capacity_bytes(0.1, 0) == 2048
+    assert budget.capacity_bytes(0.1, 1) == 0
+
+
 def test_the_duration_of_steps_is_their_mean_of_late():
     clock = StepClock()
     clock.tick(0.0)

@@ -125,11 +125,12 @@ def test_a_new_worker_takes_over_weights_and_step_before_it_sends_anything():
     (request,) = workers.step(1, step_of(np.ones(LAYOUT.size)))
     assert request.message.kind is Kind.REQUEST
     workers.deliver()
-    workers.step(0, step_of(np.zeros(LAYOUT.size)))
+    weights, n_steps = workers.replicas[0].read(), workers.rules[0].roster.own.step
+    workers.step(0, step_of(np.ones(LAYOUT.size)))
     workers.deliver()
     assert workers.rules[1].begin(workers.replicas[1])
-    np.testing.assert_array_equal(workers.weights(1), workers.weights(0))
-    assert workers.rules[1].roster.own.step == workers.rules[0].roster.own.step
+    np.testing.assert_array_equal(workers.weights(1), weights)
+    assert workers.rules[1].roster.own.step == n_steps
     assert workers.step(1, step_of(np.ones(LAYOUT.size)))[0].message.kind is Kind.GRADIENT
 
 
