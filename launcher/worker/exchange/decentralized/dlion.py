@@ -73,11 +73,11 @@ class Dlion:
         self._to_answer: dict[int, bool] = {}  # by peer, whether it wants all of the weights
         self._asked: int | None = None
         self._owed: int | None = None
-        self._is_new = is_new
+        self.is_new = is_new
 
     def begin(self, replica: Replica) -> bool:
         """Always: nobody stops this worker. A new one takes over the weights that have come."""
-        if self._is_new:
+        if self.is_new:
             self._take_over(replica)
         return True
 
@@ -101,7 +101,7 @@ class Dlion:
         self, replica: Replica, step: Step, capacity_bytes: Mapping[int, int]
     ) -> list[Outgoing]:
         """Applies own and others' gradients, merges weights; what to send over each link."""
-        if self._is_new:
+        if self.is_new:
             return self._ask(source_of_all(self.roster.by_peer, capacity_bytes))
         answers = self._answers(replica)
         self._merge(replica)
@@ -130,6 +130,14 @@ class Dlion:
             self._asked = None
         if self._owed == rank:
             self._owed = None
+
+    def interrupted(self, rank: int) -> None:
+        """What was on its way from and to a peer is lost; its weights make up for it."""
+        self._to_answer.pop(rank, None)
+        if self._asked == rank:
+            self._asked = None
+        if rank in self.roster.by_peer:
+            self._owed = rank
 
     def joined(self, rank: int) -> None:
         """A peer is there; it takes another worker's weights, so that nothing is owed to it."""
@@ -212,5 +220,5 @@ class Dlion:
         self.roster.go_to(message.standing.step)
         self._arrived[:] = 0
         self._pulled.clear()
-        self._is_new = False
+        self.is_new = False
         self.n_transfers += 1

@@ -33,6 +33,9 @@ class Kind(IntEnum):
     WEIGHTS = 3  # the sender's weights
     REQUEST = 4  # nothing; asks for the receiver's weights
     STANDING = 5  # nothing; how far the sender is
+    GREETING = 6  # a few of the sender's weights, so that those who begin alike can tell
+    RECEIPT = 7  # nothing; one message more has come
+    STOP = 8  # nothing; the receiver should stop, too
 
 
 @dataclass(frozen=True, slots=True)

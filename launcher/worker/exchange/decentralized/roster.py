@@ -25,14 +25,8 @@ class Roster:
     def stepped(self, step: Step) -> None:
         """This worker has taken one more step, at weights that knew what it had heard before."""
         self._known_by_peer, self._known_next = self._known_next, self._steps()
-        loss, before = step.loss, self.own.loss
-        self.own = Standing(
-            self.own.step + 1,
-            0,
-            step.n_examples,
-            step.examples_per_s,
-            loss if before is None else LOSS_MEMORY * before + (1 - LOSS_MEMORY) * loss,
-        )
+        loss = _mean_loss(self.own.loss, step.loss)
+        self.own = Standing(self.own.step + 1, 0, step.n_examples, step.examples_per_s, loss)
 
     def heard(self, peer: int, standing: Standing) -> None:
         """A peer has told how far it is."""
@@ -53,6 +47,10 @@ class Roster:
         """What to tell a peer of this worker."""
         own, heard = self.own, self._known_by_peer.get(peer, 0)
         return Standing(own.step, heard, own.n_examples, own.examples_per_s, own.loss)
+
+    def knows(self, peer: int) -> int:
+        """Steps that a peer has taken, as far as known; 0 where it is not there."""
+        return self.by_peer[peer].step if peer in self.by_peer else 0
 
     def weight(self, n_own: int) -> float:
         """This worker's part of one update: its examples of all examples.
@@ -80,3 +78,9 @@ class Roster:
     def joined(self, peer: int) -> None:
         """A peer is there."""
         self.by_peer[peer] = Standing()
+
+
+def _mean_loss(before: float | None, loss: float | None) -> float | None:
+    if loss is None or before is None:
+        return before if loss is None else loss
+    return LOSS_MEMORY * before + (1 - LOSS_MEMORY) * loss

@@ -31,13 +31,13 @@ class Step:
     Attributes:
         gradient: mean over its examples, shape `(d,)`.
         n_examples: of its local batch.
-        loss: mean over its examples.
+        loss: mean over its examples; None if not known.
         examples_per_s: its mean speed; None if not known yet.
     """
 
     gradient: Vector
     n_examples: int
-    loss: float
+    loss: float | None
     examples_per_s: float | None = None
 
 

@@ -1,0 +1,295 @@
+"""One worker's part in training without a master: its rule, its links, its speed."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from launcher.worker.exchange.decentralized.batching import Speed
+from launcher.worker.exchange.decentralized.budget import StepClock
+from launcher.worker.exchange.decentralized.dlion import Dlion, DlionOptions
+from launcher.worker.exchange.decentralized.layout import Layout
+from launcher.worker.exchange.decentralized.link import Hearer
+from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing, Standing
+from launcher.worker.exchange.decentralized.rule import Replica, Step
+from launcher.worker.exchange.decentralized.sparse import Span, Vector
+
+CONNECT_S = 120.0  # until the slowest worker has made its model
+GONE_S = 5.0  # without a link, until a peer counts as lost
+N_COMPARED = 64  # weights, to tell whether workers begin alike
+
+_log = logging.getLogger(__name__)
+
+
+class Network(Protocol):
+    """Links to peers; `links.Links` is one."""
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Sends a message; returns at once."""
+        ...
+
+    def send_to_all(self, message: Message) -> None:
+        """Sends a message to all that are there."""
+        ...
+
+    def capacity_bytes(self, step_s: float | None) -> dict[int, int]:
+        """What the link to each peer carries until the next step."""
+        ...
+
+    def up(self) -> set[int]:
+        """The peers that are there."""
+        ...
+
+    def close(self) -> None:
+        """Ends all connections."""
+        ...
+
+
+OpenNetwork = Callable[[int, Hearer], Network]
+"""Opens the links for a model's vector of so many entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How the exchange went on this worker.
+
+    Attributes:
+        n_steps: that it has taken.
+        n_transfers: how often it took over or merged another's weights.
+        n_dropped: gradients that came too late to be applied.
+        mean_staleness: of those that were applied, in steps.
+        oldest: of those that were applied, in steps.
+        n_percent: N of what went last over the link to each peer.
+    """
+
+    n_steps: int
+    n_transfers: int
+    n_dropped: int
+    mean_staleness: float
+    oldest: int
+    n_percent: Mapping[int, float]
+
+
+class Training:
+    """Exchanges one model's gradients with whoever is there.
+
+    Args:
+        rank: of this worker.
+        n_workers: that there should be.
+        open_network: makes the links.
+        options: of the rule.
+        clock: in seconds.
+        connect_s: how long to wait for all peers when a model begins to train; those that do not
+            come count as lost until they do.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        n_workers: int,
+        open_network: OpenNetwork,
+        options: DlionOptions | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        connect_s: float = CONNECT_S,
+    ) -> None:
+        self.rank = rank
+        self._peers = [peer for peer in range(n_workers) if peer != rank]
+        self._open_network, self._options = open_network, options or DlionOptions()
+        self._clock, self._connect_s = clock, connect_s
+        self._changed = threading.Condition()
+        self._network: Network | None = None
+        self._layout: Layout | None = None
+        self._rule: Dlion | None = None
+        self._sample = np.zeros(0, np.float32)
+        self._greetings: dict[int, Message] = {}
+        self._down_since_s: dict[int, float] = {}
+        self._lost: set[int] = set()
+        self._speed, self._steps = Speed(), StepClock()
+        self.is_told_to_stop = False
+
+    def open(self, sizes: Sequence[int], replica: Replica) -> None:
+        """Begins to exchange a model; blocks until the peers are there, or for `connect_s`.
+
+        Args:
+            sizes: of its variables, in entries.
+            replica: the model.
+        """
+        if self._layout is not None and self._layout.sizes == tuple(sizes):
+            return
+        self.close()
+        weights, layout = replica.read(), Layout(sizes)
+        with self._changed:
+            self._greetings.clear()
+            self._down_since_s.clear()
+            self._lost.clear()
+            self._rule = None
+            self._layout = layout
+            self._sample = weights[:: max(1, layout.size // N_COMPARED)].copy()
+        network = self._open_network(layout.size, self)
+        with self._changed:
+            self._network = network
+            for peer in network.up():
+                self._greet(peer)
+            self._changed.wait_for(
+                lambda: len(self._greetings) == len(self._peers), self._connect_s
+            )
+            self._rule = self._new_rule(layout)
+            self._steps.tick(self._clock())
+
+    def _new_rule(self, layout: Layout) -> Dlion:
+        """Of those that are there; one that begins with other weights, or later, is new."""
+        is_new = any(
+            greeting.standing.step > 0
+            or (peer < self.rank and not np.array_equal(greeting.part.values, self._sample))
+            for peer, greeting in self._greetings.items()
+        )
+        rule = Dlion(self.rank, list(self._greetings), layout, self._options, is_new=is_new)
+        for peer in self._peers:
+            if peer not in self._greetings:
+                _log.warning("worker %d is not there; training begins without it", peer)
+                self._lost.add(peer)
+        return rule
+
+    def exchange(
+        self, replica: Replica, gradient: Vector, n_examples: int, loss: float | None, busy_s: float
+    ) -> Vector:
+        """What the optimizer is to apply: own and others' gradients; sends what there is to send.
+
+        Args:
+            replica: the weights that the gradient was computed at; may be changed.
+            gradient: mean over this worker's examples, shape `(d,)`.
+            n_examples: of this step.
+            loss: mean over them; None if not known.
+            busy_s: how long computing took.
+        """
+        with self._changed:
+            rule, network = self._rule, self._network
+            if rule is None or network is None:
+                raise ValueError("open() comes first")
+            self._speed.note(n_examples, busy_s)
+            self._steps.tick(self._clock())
+            self._give_up_the_gone()
+            applied = _Applied(replica, len(gradient))
+            was_new = rule.is_new
+            rule.begin(applied)
+            if was_new and not rule.is_new:
+                return applied.gradient  # nothing: the gradient was of other weights
+            speed = self._speed.examples_per_s
+            step = Step(gradient, n_examples, loss, speed)
+            outgoing = rule.step(applied, step, network.capacity_bytes(self._steps.step_s))
+        for each in outgoing:
+            network.send(each)
+        return applied.gradient
+
+    def speeds(self) -> dict[int, float | None]:
+        """Examples per second of all workers that live, as far as known."""
+        with self._changed:
+            if self._rule is None:
+                return {self.rank: None, **dict.fromkeys(self._peers)}
+            speeds = self._rule.roster.speeds()
+            return {**speeds, self.rank: self._speed.examples_per_s}
+
+    def figures(self) -> Figures | None:
+        """How the exchange went; None where there was none."""
+        with self._changed:
+            rule = self._rule
+            if rule is None:
+                return None
+            staleness = rule.staleness
+            return Figures(
+                rule.roster.own.step,
+                rule.n_transfers,
+                staleness.n_dropped,
+                staleness.mean,
+                staleness.oldest,
+                rule.n_percent_by_peer(),
+            )
+
+    def stop_all(self) -> None:
+        """Tells all peers to stop, too."""
+        with self._changed:
+            network = self._network
+        if network is not None:
+            network.send_to_all(Message(Kind.STOP, Standing()))
+
+    def close(self) -> None:
+        """Parts from the peers."""
+        with self._changed:
+            network, self._network, self._layout = self._network, None, None
+        if network is not None:
+            network.close()
+
+    # ---- what links tell
+
+    def hear(self, source: int, message: Message) -> None:
+        """A message has come."""
+        with self._changed:
+            if message.kind is Kind.STOP:
+                self.is_told_to_stop = True
+            elif message.kind is Kind.GREETING:
+                self._hear_greeting(source, message)
+            elif self._rule is not None:
+                self._rule.take(source, message)
+            self._changed.notify_all()
+
+    def _hear_greeting(self, source: int, greeting: Message) -> None:
+        self._greetings[source] = greeting
+        rule = self._rule
+        if rule is None:
+            return
+        is_another = rule.roster.knows(source) > greeting.standing.step
+        if source in self._lost or is_another:
+            _log.info("worker %d is there again", source)
+            self._lost.discard(source)
+            rule.joined(source)
+
+    def link_is_up(self, peer: int) -> None:
+        """Messages can be sent to a peer."""
+        with self._changed:
+            self._down_since_s.pop(peer, None)
+            self._greet(peer)
+
+    def link_is_down(self, peer: int) -> None:
+        """What was on its way to and from a peer is lost, and made up for by a transfer."""
+        with self._changed:
+            self._down_since_s[peer] = self._clock()
+            if self._rule is not None:
+                self._rule.interrupted(peer)
+
+    def _greet(self, peer: int) -> None:
+        if self._network is None:
+            return  # open() greets those that are there already
+        step = self._rule.roster.own.step if self._rule is not None else 0
+        greeting = Message(Kind.GREETING, Standing(step), Span(0, self._sample))
+        self._network.send(Outgoing(peer, greeting))
+
+    def _give_up_the_gone(self) -> None:
+        now_s = self._clock()
+        for peer, since_s in list(self._down_since_s.items()):
+            if now_s - since_s > GONE_S and self._rule is not None:
+                _log.warning("worker %d is gone; training goes on without it", peer)
+                del self._down_since_s[peer]
+                self._lost.add(peer)
+                self._rule.lost(peer)
+
+
+class _Applied:
+    """A replica whose optimizer applies later what is noted here."""
+
+    def __init__(self, replica: Replica, size: int) -> None:
+        self._replica = replica
+        self.gradient = np.zeros(size, np.float32)
+
+    def apply(self, gradient: Vector) -> None:
+        self.gradient = gradient
+
+    def read(self) -> Vector:
+        return self._replica.read()
+
+    def write(self, weights: Vector) -> None:
+        self._replica.write(weights)

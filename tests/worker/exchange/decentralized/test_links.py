@@ -1,0 +1,118 @@
+"""Connections that come and go, over loopback."""
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+
+from launcher.worker.exchange.decentralized.links import Links
+from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing, Standing
+from launcher.worker.exchange.decentralized.sparse import Entries, Span
+from launcher.worker.exchange.transport.address import Address, listen
+from tests.worker.exchange.transport.meshes import addresses_of, listening
+
+SECRET = b"secret of the tests' runs".ljust(32)
+SIZE = 50_000
+
+
+class Diary:
+    """Notes what links tell, and waits for it."""
+
+    def __init__(self):
+        self.messages, self.ups, self.downs = [], [], []
+        self.changed = threading.Condition()
+
+    def hear(self, source, message):
+        self._note(self.messages, (source, message))
+
+    def link_is_up(self, peer):
+        self._note(self.ups, peer)
+
+    def link_is_down(self, peer):
+        self._note(self.downs, peer)
+
+    def _note(self, notes, note):
+        with self.changed:
+            notes.append(note)
+            self.changed.notify_all()
+
+    def wait(self, is_so):
+        with self.changed:
+            assert self.changed.wait_for(is_so, 10)
+
+
+@contextlib.contextmanager
+def opened(*sizes):
+    """Links of several ranks, with their diaries; sizes of their models."""
+    sockets = listening(len(sizes))
+    addresses = addresses_of(sockets)
+    diaries = [Diary() for _ in sizes]
+    links = [
+        Links(rank, addresses, SECRET, size, diaries[rank], sockets[rank])
+        for rank, size in enumerate(sizes)
+    ]
+    try:
+        yield links, diaries, addresses
+    finally:
+        for each in links:
+            each.close()
+
+
+def gradient(step, n=SIZE):
+    values = np.full(n, step, np.float32)
+    return Message(Kind.GRADIENT, Standing(step=step), Span(0, values))
+
+
+def test_messages_arrive_in_order_and_tell_what_the_link_carries():
+    with opened(SIZE, SIZE) as (links, diaries, _):
+        for diary in diaries:
+            diary.wait(lambda diary=diary: diary.ups)
+        for step in range(1, 6):
+            links[0].send(Outgoing(1, gradient(step)))
+        links[1].send(Outgoing(0, Message(Kind.REQUEST, Standing())))
+        diaries[1].wait(lambda: len(diaries[1].messages) == 5)
+        diaries[0].wait(lambda: diaries[0].messages)
+        for step, (source, message) in enumerate(diaries[1].messages, start=1):
+            assert (source, message.standing.step) == (0, step)
+            assert (message.part.values == step).all()
+        assert diaries[0].messages[0][1].kind is Kind.REQUEST
+        assert links[0].sent_bytes()[1] > 5 * 4 * SIZE
+        links[0].close()
+        assert links[0].rates_bytes_per_s()[1] > 1e6
+
+
+def test_a_link_that_is_down_carries_nothing_and_comes_again_with_its_peer():
+    with opened(SIZE, SIZE) as (links, diaries, addresses):
+        diaries[0].wait(lambda: diaries[0].ups)
+        assert links[0].capacity_bytes(0.1)[1] > 0
+        links[1].close()
+        diaries[0].wait(lambda: diaries[0].downs)
+        assert links[0].capacity_bytes(0.1) == {1: 0}
+        links[0].send(Outgoing(1, gradient(1)))  # is forgotten
+        ip, port = addresses[1][0].split(":")
+        again = Diary()
+        links[1] = Links(1, addresses, SECRET, SIZE, again, [listen(Address(ip, int(port)))])
+        again.wait(lambda: again.ups)
+        diaries[0].wait(lambda: len(diaries[0].ups) == 2)
+        links[0].send(Outgoing(1, gradient(2)))
+        again.wait(lambda: again.messages)
+        assert again.messages[0][1].standing.step == 2
+
+
+def test_what_makes_no_sense_breaks_one_link_and_no_other():
+    with opened(SIZE, SIZE + 1, SIZE) as (links, diaries, _):
+        diaries[0].wait(lambda: set(diaries[0].ups) == {1, 2})
+        diaries[2].wait(lambda: set(diaries[2].ups) == {0, 1})
+        links[0].send(Outgoing(1, gradient(1)))
+        diaries[0].wait(lambda: 1 in diaries[0].downs)
+        assert not diaries[1].messages
+        part = Entries(np.array([7]), np.array([1.0], np.float32))
+        links[0].send(Outgoing(2, Message(Kind.GRADIENT, Standing(), part)))
+        diaries[2].wait(lambda: diaries[2].messages)
+        assert diaries[2].messages[0][1].part.indices.tolist() == [7]
+
+
+def test_ranks_without_a_common_network_are_refused():
+    with pytest.raises(ValueError, match="ranks 1 and 0 have no path in common"):
+        Links(1, [["127.0.0.1:1", ""], ["", "127.0.0.1:2"]], SECRET, SIZE, Diary())

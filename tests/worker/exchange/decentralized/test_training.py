@@ -1,0 +1,146 @@
+"""Workers that train together over loopback, each at its own pace."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from launcher.worker.exchange.decentralized.dlion import DlionOptions
+from launcher.worker.exchange.decentralized.links import Links
+from launcher.worker.exchange.decentralized.training import Training
+from launcher.worker.exchange.decentralized.transfer import TransferOptions
+from launcher.worker.exchange.transport.address import Address, listen
+from tests.worker.exchange.decentralized.replicas import Descent
+from tests.worker.exchange.transport.meshes import addresses_of, listening
+
+SECRET = b"secret of the tests' runs".ljust(32)
+SIZES = (30, 10)
+OPTIONS = DlionOptions(transfer=TransferOptions(every_steps=10))
+
+
+class Rank:
+    """A rank whose examples lie around a point of its own."""
+
+    def __init__(self, rank, addresses, sockets=(), weights=0.0, connect_s=5.0):
+        self.rank, self.replica = rank, Descent(sum(SIZES), rate=0.2)
+        self.replica.write(np.full(sum(SIZES), weights))
+        self.target = np.full(sum(SIZES), float(rank + 1), np.float32)
+
+        def open_links(size, hearer):
+            return Links(rank, addresses, SECRET, size, hearer, sockets)
+
+        self.training = Training(rank, len(addresses), open_links, OPTIONS, connect_s=connect_s)
+
+    def open(self):
+        self.training.open(SIZES, self.replica)
+
+    def step(self):
+        gradient = self.replica.read() - self.target
+        loss = float(np.square(gradient).mean())
+        total = self.training.exchange(self.replica, gradient, 4, loss, 0.01)
+        self.replica.apply(total)
+
+    def steps(self, n):
+        for _ in range(n):
+            self.step()
+            time.sleep(0.001)  # a pace at which others are heard of
+
+    @property
+    def distance(self):
+        return float(np.abs(self.replica.weights - 1.5).max())
+
+
+def start(ranks):
+    threads = [threading.Thread(target=rank.open) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.fixture
+def pair():
+    sockets = listening(2)
+    addresses = addresses_of(sockets)
+    ranks = [Rank(rank, addresses, sockets[rank]) for rank in range(2)]
+    start(ranks)
+    yield ranks, addresses
+    for rank in ranks:
+        rank.training.close()
+
+
+def together(ranks, n):
+    threads = [threading.Thread(target=rank.steps, args=(n,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_workers_meet_at_what_fits_all_of_their_data(pair):
+    ranks, _ = pair
+    together(ranks, 150)
+    assert max(rank.distance for rank in ranks) < 0.4  # alone each would be 0.5 away
+    figures = ranks[0].training.figures()
+    assert figures.n_steps == 150
+    assert figures.n_percent == {1: 100.0}
+    assert ranks[0].training.speeds() == {0: pytest.approx(400), 1: pytest.approx(400)}
+
+
+def test_one_that_is_gone_stops_nobody_and_goes_on_where_the_other_is(pair, monkeypatch):
+    monkeypatch.setattr("launcher.worker.exchange.decentralized.training.GONE_S", 0.05)
+    ranks, addresses = pair
+    together(ranks, 20)
+    ranks[1].training.close()
+    ranks[0].steps(100)
+    assert ranks[0].training.speeds().keys() == {0}
+    assert abs(ranks[0].replica.weights - 1.0).max() < 0.01
+    ip, port = addresses[1][0].split(":")
+    ranks[1] = Rank(1, addresses, [listen(Address(ip, int(port)))], weights=9.0)
+    other = threading.Thread(target=ranks[0].steps, args=(400,))
+    other.start()
+    ranks[1].open()
+    while ranks[1].training.figures().n_transfers == 0:
+        ranks[1].steps(1)
+    assert ranks[1].replica.weights.max() < 2.0
+    assert ranks[1].training.figures().n_steps >= 100
+    other.join()
+
+
+def test_workers_that_begin_unalike_take_the_first_ones_weights():
+    sockets = listening(2)
+    addresses = addresses_of(sockets)
+    ranks = [Rank(0, addresses, sockets[0]), Rank(1, addresses, sockets[1], weights=100.0)]
+    start(ranks)
+    together(ranks, 60)
+    assert ranks[1].replica.weights.max() < 3.0
+    assert ranks[1].training.figures().n_transfers >= 1
+    assert ranks[0].replica.weights.max() < 3.0
+    for rank in ranks:
+        rank.training.close()
+
+
+def test_training_begins_without_those_who_do_not_come():
+    sockets = listening(2)
+    rank = Rank(0, addresses_of(sockets), sockets[0], connect_s=0.05)
+    rank.open()
+    rank.steps(50)
+    assert abs(rank.replica.weights - 1.0).max() < 0.01
+    rank.training.close()
+    sockets[1][0].close()
+
+
+def test_a_stop_reaches_all(pair):
+    ranks, _ = pair
+    ranks[0].training.stop_all()
+    deadline_s = time.monotonic() + 5
+    while not ranks[1].training.is_told_to_stop:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+
+
+def test_exchanging_before_the_links_are_open_is_refused():
+    rank = Rank(0, [["127.0.0.1:1"], ["127.0.0.1:2"]])
+    with pytest.raises(ValueError, match="comes first"):
+        rank.step()
