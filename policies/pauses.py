@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from policies.arrays import Floats
-from policies.cost_model import checkpoint_s, evaluation_s
+from policies.cost_model import StepParts, checkpoint_s, evaluation_s
 from policies.robust import Correction, Posterior, before_any_row, robust_fit, standard
-from policies.rows import prior_of
+from policies.rows import OTHER_SCRIPT, Rows
 from policies.schema import Experience, Work
 
 # How far the assumed time may be off, as standard deviations of its logarithm: of every script,
@@ -41,47 +41,39 @@ class LearnedPauses:
         return _correction(self.checkpoint_fit, _features(CHECKPOINT, OWN_CHECKPOINT, own=True))
 
 
-def learn_pauses(
-    experience: Sequence[Experience], script: str, other_weight: float
-) -> LearnedPauses:
+def learn_pauses(rows: Rows, script: str) -> LearnedPauses:
     """The posteriors after what was measured; that of other scripts weighs less."""
     evaluated, kept = [], []
-    for e in experience:
-        own = e.workload.fingerprint == script
-        prior_s = _evaluation_s(e) if _is_time(e.evaluation_s) else 0.0
-        if e.evaluation_s and prior_s > 0.0:
+    for e, parts in zip(rows.experience, rows.parts, strict=True):
+        own, prior_s = e.workload.fingerprint == script, _evaluation_s(e, parts)
+        if e.evaluation_s and _is_time(e.evaluation_s) and prior_s > 0.0:
             evaluated.append((own, math.log(e.evaluation_s / prior_s)))
         if e.checkpoint_s and _is_time(e.checkpoint_s):
             kept.append((own, math.log(e.checkpoint_s / checkpoint_s(e.workload.payload_bytes))))
     return LearnedPauses(
-        _fit(evaluated, EVALUATION, OWN_EVALUATION, other_weight),
-        _fit(kept, CHECKPOINT, OWN_CHECKPOINT, other_weight),
+        _fit(evaluated, EVALUATION, OWN_EVALUATION), _fit(kept, CHECKPOINT, OWN_CHECKPOINT)
     )
 
 
-def _evaluation_s(e: Experience) -> float:
+def _evaluation_s(e: Experience, parts: StepParts) -> float:
     """The prior of one epoch's evaluation; 0 where the script has none."""
     n_batches = max((fit.validation_steps for fit in e.workload.fits[:1]), default=0)
-    if not n_batches:
-        return 0.0
-    return evaluation_s(prior_of(e), Work(0, 1.0, e.global_batch, n_batches))
+    return evaluation_s(parts, Work(0, 1.0, e.global_batch, n_batches))
 
 
-def _is_time(seconds: float | None) -> bool:
-    return seconds is not None and math.isfinite(seconds) and seconds > 0.0
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and seconds > 0.0
 
 
 def _features(shared: float, own_part: float, *, own: bool) -> Floats:
     return np.array([shared, own_part * own])
 
 
-def _fit(
-    rows: Sequence[tuple[bool, float]], shared: float, own_part: float, other_weight: float
-) -> Posterior:
+def _fit(rows: Sequence[tuple[bool, float]], shared: float, own_part: float) -> Posterior:
     if not rows:
         return before_any_row(standard(2), NOISE)
     x = np.array([_features(shared, own_part, own=own) for own, _ in rows])
-    weight = np.array([1.0 if own else other_weight for own, _ in rows])
+    weight = np.array([1.0 if own else OTHER_SCRIPT for own, _ in rows])
     return robust_fit(x, np.array([y for _, y in rows]), weight, NOISE)
 
 

@@ -83,7 +83,7 @@ def learn(
         before_any_row(believed, NOISE),
         {},
         learn_startup(known, script, OTHER_SCRIPT),
-        learn_pauses(known, script, OTHER_SCRIPT),
+        learn_pauses(rows, script),
         0,
         node_start_by_type=learn_node_starts(nodes, known),
     )

@@ -41,6 +41,7 @@ class Rows:
     """R measured steps against the prior, in the order of `experience`.
 
     Attributes:
+        parts: what the prior said of each.
         shared: features that all plans share, shape `(R, N_FEATURES)`.
         log_ratio: log(observed / prior), shape `(R,)`.
         weight: in (0, 1], shape `(R,)`.
@@ -50,6 +51,7 @@ class Rows:
     """
 
     experience: tuple[Experience, ...]
+    parts: tuple[StepParts, ...]
     shared: Floats
     log_ratio: Floats
     weight: Floats
@@ -158,7 +160,8 @@ def _rows(found: Sequence[_Row]) -> Rows:
         figures.append((math.log(e.step_s / parts.total_s), weight, plan_std(parts)))
     log_ratio, weights, std = np.array(figures).reshape(-1, 3).T
     every = tuple(row.experience for row in found)
-    return Rows(every, shared, log_ratio, weights, settings, np.array(group, np.int64), std)
+    said = tuple(row.parts for row in found)
+    return Rows(every, said, shared, log_ratio, weights, settings, np.array(group, np.int64), std)
 
 
 def _is_time(seconds: float) -> bool:
