@@ -6,7 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from policies.bandit import ALIKE, P_FITS, best, loss
-from policies.candidates import Ceiling, Pool, ceiling, obtainable, strategies, worker_counts
+from policies.candidates import (
+    DENSE_UP_TO,
+    Ceiling,
+    Pool,
+    ceiling,
+    obtainable,
+    strategies,
+    worker_counts,
+)
 from policies.direct_placement import direct_placements
 from policies.forecast import Forecast, forecast
 from policies.greedy import Tour, placements_along, sets_along, tours
@@ -186,7 +194,7 @@ class Survey:
         Where there are many nodes, only the plans of the best n and of its neighbours are
         polished, until the best of all is one of these.
         """
-        if not any(ground.tours for ground in self.grounds):
+        if not self._is_large:
             return self._refined(self.forecasts(worker_counts(self.ceiling.n_workers)))
         by_n = self._refined(self._screened(worker_counts(self.ceiling.n_workers)))
         polished: set[int] = set()
@@ -198,16 +206,21 @@ class Survey:
             by_n |= self.forecasts(fresh)
         return dict(sorted(by_n.items()))
 
+    @property
+    def _is_large(self) -> bool:
+        """Whether there are too many n to look at each closely."""
+        tours = any(ground.tours for ground in self.grounds)
+        return tours and self.ceiling.n_workers > DENSE_UP_TO
+
     def _refined(self, by_n: dict[int, Forecast]) -> dict[int, Forecast]:
         """With more n, ever nearer to the best one, unpolished where there are many nodes."""
-        many = any(ground.tours for ground in self.grounds)
         looked_at = {*worker_counts(self.ceiling.n_workers), *by_n}
         for _ in range(REFINE_ROUNDS):
             fresh = self._around(self._best_n(by_n), sorted(looked_at))
             if not fresh:
                 break
             looked_at |= set(fresh)
-            by_n |= self.forecasts(fresh, polish=not many)
+            by_n |= self.forecasts(fresh, polish=not self._is_large)
         return dict(sorted(by_n.items()))
 
     def _screened(self, counts: Sequence[int]) -> dict[int, Forecast]:
