@@ -66,6 +66,40 @@ class LocalBatch:
             self.n_examples = round(wanted)
 
 
+class Slices:
+    """Which rows of a global batch are this worker's, where all workers read the same batches.
+
+    Each worker cuts by what it has heard. Where two have heard different things, a row may be
+    computed twice or not at all, which weighted gradients bear.
+
+    Args:
+        rank: of this worker.
+        n_workers: that there are to begin with.
+    """
+
+    def __init__(self, rank: int, n_workers: int) -> None:
+        self._rank = rank
+        self._parts = dict.fromkeys(range(n_workers), 1.0 / n_workers)
+
+    def follow(self, speeds: Mapping[int, float | None]) -> None:
+        """Moves to what the speeds ask for, if that differs much, or if workers came or went.
+
+        Args:
+            speeds: as in `share`.
+        """
+        wanted = {rank: share(rank, speeds) for rank in sorted(speeds)}
+        own = self._parts[self._rank]
+        if wanted.keys() != self._parts.keys() or abs(wanted[self._rank] - own) >= CHANGE * own:
+            self._parts = wanted
+
+    def bounds(self, n_rows: int) -> tuple[int, int]:
+        """The first row of this worker's, and the one after its last; at least one row."""
+        before = sum(part for rank, part in self._parts.items() if rank < self._rank)
+        begin = min(round(n_rows * before), max(0, n_rows - 1))
+        end = round(n_rows * (before + self._parts[self._rank]))
+        return begin, max(begin + 1, min(end, n_rows))
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
     """Lets the global batch grow instead of letting the learning rate decay.

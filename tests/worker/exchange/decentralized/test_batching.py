@@ -2,7 +2,7 @@
 
 import pytest
 
-from launcher.worker.exchange.decentralized.batching import Growth, LocalBatch, Speed, share
+from launcher.worker.exchange.decentralized.batching import Growth, LocalBatch, Slices, Speed, share
 from launcher.worker.exchange.decentralized.budget import FIRST_BYTES, LinkBudget, StepClock
 from launcher.worker.exchange.decentralized.message import Standing
 from launcher.worker.exchange.decentralized.transfer import (
@@ -28,6 +28,27 @@ def test_a_small_change_of_speed_moves_nothing():
     assert batch.n_examples == 50
     batch.follow(100, {0: 1e-6, 1: 110.0})
     assert batch.n_examples == 1
+
+
+def test_rows_of_a_batch_are_shared_out_by_speed_among_those_that_live():
+    speeds = {0: 100.0, 1: 300.0, 2: None}
+    slices = [Slices(rank, 3) for rank in range(3)]
+    assert [each.bounds(96) for each in slices] == [(0, 32), (32, 64), (64, 96)]
+    for each in slices:
+        each.follow(speeds)
+    assert [each.bounds(96) for each in slices] == [(0, 16), (16, 64), (64, 96)]
+    slices[0].follow({**speeds, 0: 101.0})
+    assert slices[0].bounds(96) == (0, 16)
+    del speeds[1]
+    slices[2].follow(speeds)
+    assert slices[2].bounds(96) == (48, 96)
+
+
+def test_every_worker_has_a_row_at_least():
+    slices = Slices(2, 3)
+    slices.follow({0: 1.0, 1: 1.0, 2: 1e-9})
+    assert slices.bounds(2) == (1, 2)
+    assert Slices(1, 3).bounds(1) == (0, 1)
 
 
 def test_speed_follows_a_change_within_a_few_steps():
