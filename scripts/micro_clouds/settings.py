@@ -68,7 +68,7 @@ def methods() -> list[Method]:
     return [
         Method("ring-BSP", _synchronous, False, (0.1, 0.2, 0.4), is_ring=True),
         Method("direct", _synchronous, True, (0.1, 0.2, 0.4)),
-        Method("Gaia", _gaia(0.01), False, (0.02, 0.05, 0.1)),
+        Method("Gaia 1 %", _gaia(0.01), False, (0.02, 0.05, 0.1)),
         Method("Gaia 10 %", _gaia(0.1), False, (0.02, 0.05, 0.1)),
         Method("Ako", _ako, False, (0.02, 0.05, 0.1)),
         Method("Hop", _hop, False, (0.05, 0.1, 0.2)),

@@ -30,6 +30,7 @@ class Course:
         accuracies: at these times, shape `(n_times, n_workers)`; NaN of the dead.
         steps: that each worker took in all.
         step_times_s: of each worker, when each of its steps ended.
+        step_examples: of each worker, how many examples each of its steps had.
         sent_bytes: by pair of ranks.
     """
 
@@ -37,6 +38,7 @@ class Course:
     accuracies: np.ndarray
     steps: list[int]
     step_times_s: list[list[float]]
+    step_examples: list[list[int]]
     sent_bytes: dict[tuple[int, int], int]
 
     def time_to(self, target: float) -> float | None:
@@ -68,6 +70,7 @@ class Machine:
     lives: bool = True
     life: int = 0
     step_times_s: list[float] = field(default_factory=list)
+    step_examples: list[int] = field(default_factory=list)
 
 
 class Simulation:
@@ -142,6 +145,7 @@ class Simulation:
             np.array(self._accuracies),
             [len(machine.step_times_s) for machine in self._machines],
             [machine.step_times_s for machine in self._machines],
+            [machine.step_examples for machine in self._machines],
             dict(self._wires.sent_bytes),
         )
 
@@ -188,6 +192,7 @@ class Simulation:
     def _finish(self, machine: Machine, step: Step) -> None:
         machine.clock.tick(self._now_s)
         machine.step_times_s.append(self._now_s)
+        machine.step_examples.append(step.n_examples)
         capacities = {
             peer: budget.capacity_bytes(
                 machine.clock.step_s, self._wires.queued_bytes((machine.rank, peer), self._now_s)
