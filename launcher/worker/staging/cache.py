@@ -24,11 +24,15 @@ GONE: Final = ".gone-"
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A file that has arrived: its size, when it was written, and its SHA-256."""
+    """A file that has arrived: its size, when it was written, its SHA-256, and what it is of.
+
+    `identity` is `Manifest.identity`.
+    """
 
     size: int
     mtime_ns: int
     sha256: str
+    identity: str
 
 
 class Entry:
@@ -69,26 +73,35 @@ class Entry:
     def note(self, whole: Mapping[str, Whole]) -> None:
         """Write down which files are whole, when they are on the disk for good."""
         os.sync()
-        _replace(self._whole, {p: [w.size, w.mtime_ns, w.sha256] for p, w in whole.items()})
+        values = {p: [w.size, w.mtime_ns, w.sha256, w.identity] for p, w in whole.items()}
+        _replace(self._whole, values)
 
     def has(self, file: DataFile, whole: Mapping[str, Whole]) -> bool:
         """Whether a file is there as it arrived."""
         noted = whole.get(file.path)
         if noted is None or file.size not in (None, noted.size):
             return False
-        with contextlib.suppress(OSError):
-            status = (self.files / file.path).stat()
-            return (status.st_size, status.st_mtime_ns) == (noted.size, noted.mtime_ns)
-        return False
+        return _is_as_noted(self.files / file.path, noted)
 
-    def finish(self, file: DataFile, sha256: str) -> Whole:
+    def adopt(self, file: DataFile, path: Path, noted: Whole) -> Whole | None:
+        """Take the same file over from another entry, without a copy; None: it has gone."""
+        target = self.files / file.path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            target.hardlink_to(path)
+        except OSError:
+            return None
+        return noted if _is_as_noted(target, noted) else None
+
+    def finish(self, file: DataFile, sha256: str, identity: str) -> Whole:
         """Move a file that has arrived to its place, where nobody is to change it."""
         part, target = self.part(file), self.files / file.path
         target.parent.mkdir(parents=True, exist_ok=True)
         part.chmod(0o444)
         part.replace(target)
         status = target.stat()
-        return Whole(status.st_size, status.st_mtime_ns, sha256)
+        return Whole(status.st_size, status.st_mtime_ns, sha256, identity)
 
     def link(self, folder: str, target: Path) -> None:
         """Show a folder or file of this machine among the files."""
@@ -141,6 +154,15 @@ class Cache:
         """All entries, the one unused for longest first."""
         found = [Entry(path) for path in self._folder.iterdir() if (path / "about.json").exists()]
         return tuple(sorted(found, key=lambda each: each.used_at_s))
+
+    def held_by_others(self, entry: Entry) -> dict[str, tuple[Path, Whole]]:
+        """Files of the other entries, by identity: most of a folder that has changed a bit."""
+        return {
+            whole.identity: (other.files / path, whole)
+            for other in self.entries()
+            if other.folder != entry.folder
+            for path, whole in other.whole().items()
+        }
 
     def make_room(self, n_bytes: int, entry: Entry) -> None:
         """Give up entries that nobody uses until so much more fits.
@@ -212,6 +234,14 @@ def held_now(lock: Path) -> Iterator[bool]:
             yield False
         else:
             yield True
+
+
+def _is_as_noted(path: Path, noted: Whole) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return (status.st_size, status.st_mtime_ns) == (noted.size, noted.mtime_ns)
 
 
 def _give_up(entry: Entry) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from launcher.errors import DataError
-from launcher.worker.staging.cache import Entry, held
+from launcher.worker.staging.cache import Cache, Entry, held
 from launcher.worker.staging.copying import Copying, FullError, StoppedError
 from launcher.worker.staging.local import LocalOrigin
 from launcher.worker.staging.manifest import DataFile, Manifest
@@ -31,10 +31,15 @@ def look(wanted: Wanted) -> Look:
     Raises:
         DataError: the cache cannot be used.
     """
-    in_place = _in_place(wanted.manifest)
-    entry = wanted.open_cache().entry(wanted.manifest.fingerprint)
+    in_place, cache = _in_place(wanted.manifest), wanted.open_cache()
+    entry = cache.entry(wanted.manifest.fingerprint)
     absent = {i for i, source in enumerate(wanted.manifest.sources) if source.is_local} - in_place
-    missing = _missing(wanted.manifest.files, entry, in_place)
+    known = cache.held_by_others(entry)
+    missing = [
+        file
+        for file in _missing(wanted.manifest.files, entry, in_place)
+        if wanted.manifest.identity(file) not in known
+    ]
     return Look(sum(_left_bytes(file, entry) for file in missing), frozenset(absent))
 
 
@@ -97,6 +102,7 @@ class Filling:
             entry.make({"from": [source.public for source in manifest.sources]})
             for index in in_place:
                 entry.link(*self._link(index))
+            self._adopt(cache, entry, _missing(manifest.files, entry, in_place))
             missing = _missing(manifest.files, entry, in_place)
             cache.make_room(sum(_left_bytes(file, entry) for file in missing), entry)
             there = manifest.n_bytes - sum(file.size or 0 for file in missing)
@@ -115,6 +121,18 @@ class Filling:
         if source.is_local:
             raise DataError(f"{source.public} is not the same on {os.uname().nodename}.")
         return open_origin(source)
+
+    def _adopt(self, cache: Cache, entry: Entry, missing: Sequence[DataFile]) -> None:
+        """Take over what other entries have of these files."""
+        known = cache.held_by_others(entry) if missing else {}
+        whole = entry.whole()
+        for file in missing:
+            held_there = known.get(self.wanted.manifest.identity(file))
+            adopted = None if held_there is None else entry.adopt(file, *held_there)
+            if adopted is not None:
+                whole[file.path] = adopted
+        if missing and known:
+            entry.note(whole)
 
     def _link(self, index: int) -> tuple[str, Path]:
         """The name of a source that is used in place, and where it lies."""
@@ -206,7 +224,8 @@ class Crew:
             self._origin(file.source), file, self._entry.part(file), self._arrived, self._stop
         )
         sha256 = copying.sha256()
-        whole = self._entry.finish(file, sha256)
+        identity = self._filling.wanted.manifest.identity(file)
+        whole = self._entry.finish(file, sha256, identity)
         with self._lock:
             self._whole[file.path] = whole
             is_due = time.monotonic() - self._noted_at_s > NOTE_EVERY_S

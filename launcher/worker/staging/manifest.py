@@ -74,6 +74,11 @@ class Manifest:
             digest.update(f"{file.path}\0{file.source}\0{file.size}\0{file.version}\n".encode())
         return digest.hexdigest()[:32]
 
+    def identity(self, file: DataFile) -> str:
+        """The same for the same file in another manifest; 32 hexadecimal digits."""
+        parts = (self.sources[file.source].public, file.key, file.size, file.version)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
     def files_of(self, source: int) -> tuple[DataFile, ...]:
         """The files of one source."""
         return tuple(file for file in self.files if file.source == source)

@@ -30,6 +30,7 @@ REMEDY = {
     "s3": "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the role of the machine.",
     "gs": "Check GOOGLE_APPLICATION_CREDENTIALS, or the service account of the machine.",
 }
+BLOCK_BYTES = 8 << 20  # each is a request of its own, which takes a round trip
 _MD5 = re.compile("[0-9a-f]{32}")
 
 
@@ -40,11 +41,15 @@ class ObjectReader:
         self._origin, self._stream, self._what = origin, stream, what
         self.offset = offset
         self.checksum = _checksum(stream.metadata() or {})
+        self._block = memoryview(b"")
 
     def read(self, n_bytes: int) -> bytes:
         """See `Reader`."""
-        with self._origin.faults(self._what):
-            return bytes(self._stream.read(n_bytes))
+        if not self._block:
+            with self._origin.faults(self._what):
+                self._block = memoryview(self._stream.read(BLOCK_BYTES))
+        piece, self._block = self._block[:n_bytes], self._block[n_bytes:]
+        return bytes(piece)
 
     def close(self) -> None:
         """See `Reader`."""

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -65,7 +66,7 @@ class WebOrigin:
             with self._response({}) as response:
                 length = response.headers.get("Content-Length")
                 size = int(length) if length is not None else None
-                return (Found("", name, size, _version(response.headers)),)
+                return (Found("", name, size, self._version(response.headers)),)
         except BrokenError as error:
             raise DataError(f"{error}. Is the address right, and the server up?") from error
 
@@ -73,7 +74,7 @@ class WebOrigin:
         """See `Origin`."""
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         response = self._response(headers)
-        if _version(response.headers) != file.version:
+        if self._version(response.headers) != file.version:
             response.close()
             raise changed(self._source.public)
         return WebReader(self, response, offset if response.status_code == 206 else 0)
@@ -82,6 +83,17 @@ class WebOrigin:
         """What went wrong, in a line without secrets."""
         reason = without_secrets(" ".join(str(error).split()), self._source.uri)[:300]
         return f"{self._source.public}: {reason or type(error).__name__}"
+
+    def _version(self, headers: Mapping[str, str]) -> str:
+        """What changes when the file does, as far as its server tells.
+
+        Without a tag the query counts, too: it may name the file, where it is no signature.
+        """
+        if tag := headers.get("ETag"):
+            return tag
+        total = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length")
+        query = hashlib.sha256(urlsplit(self._source.uri).query.encode()).hexdigest()[:16]
+        return f"{headers.get('Last-Modified') or f'{total} bytes'} {query}"
 
     def _response(self, headers: Mapping[str, str]) -> Any:
         """The answer to a request, its body yet to be read."""
@@ -108,12 +120,6 @@ class WebOrigin:
         if status in PASSES:
             raise BrokenError(f"{public}: HTTP {status}")
         raise DataError(f"{public} cannot be read: HTTP {status}. Check --data.")
-
-
-def _version(headers: Mapping[str, str]) -> str:
-    """What changes when the file does, as far as its server tells."""
-    total = headers.get("Content-Range", "").rpartition("/")[2] or headers.get("Content-Length")
-    return headers.get("ETag") or headers.get("Last-Modified") or f"{total} bytes"
 
 
 def _checksum(headers: Mapping[str, str]) -> Checksum | None:

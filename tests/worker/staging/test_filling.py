@@ -262,6 +262,22 @@ def test_the_oldest_unused_entry_makes_room(
             filled(other, tmp_path, limit_bytes=100)
 
 
+def test_what_has_not_changed_is_taken_over(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay, through = Relay(), frozenset({0})
+    manifest = list_sources([str(folder)])
+    relay.serve(manifest, {})
+    first = filled(elsewhere(manifest, tmp_path), tmp_path, relay.read, through_driver=through)
+    (folder / "y.txt").write_text("longer")
+    there = elsewhere(list_sources([str(folder)]), tmp_path)
+    assert look(Wanted(there, str(tmp_path / "cache"))).missing_bytes == 6
+    again = filled(there, tmp_path, relay.read, through_driver=through)
+    assert again.fetched_bytes == 6
+    assert file_in(again, "y.txt").read_text() == "longer"
+    assert file_in(again, "deep/x.bin").samefile(file_in(first, "deep/x.bin"))
+
+
 @needs_root
 def test_a_disk_that_is_too_small_is_said_before_it_is_full(
     server: WebServer, tmp_path: Path
