@@ -100,8 +100,7 @@ class Filling:
                 return self._over(entry, manifest.n_bytes, 0)
         with held(entry.lock, alone=True, waiting=self._wait):
             entry.make({"from": [source.public for source in manifest.sources]})
-            for index in in_place:
-                entry.link(*self._link(index))
+            self._show_in_place(entry, in_place)
             self._adopt(cache, entry, _missing(manifest.files, entry, in_place))
             missing = _missing(manifest.files, entry, in_place)
             cache.make_room(sum(_left_bytes(file, entry) for file in missing), entry)
@@ -133,6 +132,15 @@ class Filling:
                 whole[file.path] = adopted
         if missing and known:
             entry.note(whole)
+
+    def _show_in_place(self, entry: Entry, in_place: frozenset[int]) -> None:
+        """Link to the sources that this machine sees, and no more to those that it saw once."""
+        for index, source in enumerate(self.wanted.manifest.sources):
+            name, target = self._link(index)
+            if index in in_place:
+                entry.link(name, target)
+            elif source.is_local and (entry.files / name).is_symlink():
+                (entry.files / name).unlink()
 
     def _link(self, index: int) -> tuple[str, Path]:
         """The name of a source that is used in place, and where it lies."""

@@ -194,6 +194,19 @@ def test_several_sources_lie_side_by_side(folder: Path, server: WebServer, tmp_p
     assert filled(manifest, tmp_path).fetched_bytes == 0
 
 
+def test_a_source_that_is_seen_no_more_is_brought(
+    folder: Path, server: WebServer, tmp_path: Path
+) -> None:
+    manifest = list_sources([str(folder), server.uri("/data/small.csv")])
+    first = filled(manifest, tmp_path)
+    assert file_in(first, "set").is_symlink()
+    relay, moved = Relay(), folder.rename(tmp_path / "moved")
+    relay.serve(list_sources([str(moved)]), {})
+    report = filled(manifest, tmp_path, relay.read, through_driver=frozenset({0}))
+    assert not file_in(report, "set").is_symlink()
+    assert file_in(report, "set/deep/x.bin").read_bytes() == CONTENT[:5000]
+
+
 def test_two_of_one_name_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Two --data are called set"):
         list_sources([str(folder), f"{folder}/"])
