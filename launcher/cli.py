@@ -14,12 +14,14 @@ import typer
 
 from launcher import options as o
 from launcher.cli_fetch import fetch
+from launcher.cli_policy import policy_app
 from launcher.command import (
     DEFAULT_COMMAND,
     DefaultToRun,
     Session,
     carry_out,
     execute,
+    print_json,
     refuse_args,
     refuse_extra,
     say,
@@ -45,6 +47,7 @@ app = typer.Typer(
     help="Train an unmodified Keras script on a Ray cluster: fastest within a budget.\n\n"
     "launch train.py --budget 5 is short for launch run train.py --budget 5.",
 )
+app.add_typer(policy_app)
 
 
 def _print_version(*, asked: bool) -> None:
@@ -219,7 +222,7 @@ def _runs(ctx: typer.Context, storage: o.StorageUri = None, json: o.Json = None)
     store = open_store(make_storage(storage, session.environment), session.index)
     found = store.all()
     if json:
-        _print_json([CODEC.encode(record) for record in found.records])
+        print_json([CODEC.encode(record) for record in found.records])
         return
     now = datetime.now(UTC)
     status_by_run = {record.run: store.status(record, now) for record in found.records}
@@ -240,7 +243,7 @@ def _explain(
     store = open_store(make_storage(storage, session.environment), session.index, run)
     record = store.load(run)
     if json:
-        _print_json(CODEC.encode(record))
+        print_json(CODEC.encode(record))
         return
     now = datetime.now(UTC)
     print_explanation(_console(session), record, now, store.status(record, now))
@@ -277,7 +280,7 @@ def _probe(
     finally:
         disconnect(cluster)
     if json:
-        _print_json(CODEC.encode(network))
+        print_json(CODEC.encode(network))
         return
     print_probe(_console(session), cluster.how, cluster.nodes, network)
 
@@ -393,9 +396,3 @@ def _console(session: Session) -> Any:
 
     is_tty = session.terminal.stdout_is_tty
     return make_console(sys.stdout, is_tty=is_tty, environment=session.environment)
-
-
-def _print_json(value: Any) -> None:
-    import json
-
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")

@@ -1,5 +1,6 @@
 """Carry a command out: its session, its default, and every error as one line with an exit code."""
 
+import json
 import logging
 import os
 import sys
@@ -193,6 +194,11 @@ def error_text(error: LauncherError, log_dir: Path | None) -> str:
 def say(text: str) -> None:
     """One message of ours on stderr."""
     sys.stderr.write(f"launch: {text}\n")
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on stdout."""
+    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def refuse_args(session: Session) -> None:

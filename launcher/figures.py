@@ -10,6 +10,7 @@ _UNITS = (
     (6000.0, 60.0, "min"),
     (float("inf"), 3600.0, "h"),
 )
+_BIT_UNITS = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
 
 
 def time_text(seconds: float) -> str:
@@ -64,11 +65,15 @@ def money_limit(usd: float) -> str:
 
 def bandwidth_text(bytes_per_s: float) -> str:
     """A bandwidth in bits, as network people count: `180 Mbit/s`, `4.8 Gbit/s`."""
-    bits = 8 * bytes_per_s
-    for scale, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s")):
-        if bits >= scale:
-            return f"{_number(bits / scale)} {unit}"
-    return f"{_number(bits / 1e3)} kbit/s"
+    scale, unit = _bit_unit(bytes_per_s)
+    return f"{_number(8 * bytes_per_s / scale)} {unit}"
+
+
+def bandwidth_interval(interval: Interval) -> str:
+    """A bandwidth with its bounds in one unit: `180 Mbit/s (150–210)`."""
+    scale, unit = _bit_unit(interval.mean)
+    mean, low, high = (_number(8 * x / scale) for x in (interval.mean, interval.low, interval.high))
+    return f"{mean} {unit}{_bounds(low, high)}"
 
 
 def count_text(n: int) -> str:
@@ -90,6 +95,10 @@ def _bounds(low: str, high: str) -> str:
 
 def _unit(seconds: float) -> tuple[float, str]:
     return next((scale, unit) for limit, scale, unit in _UNITS if seconds < limit)
+
+
+def _bit_unit(bytes_per_s: float) -> tuple[float, str]:
+    return next((each for each in _BIT_UNITS if 8 * bytes_per_s >= each[0]), _BIT_UNITS[-1])
 
 
 def _number(value: float) -> str:

@@ -107,7 +107,12 @@ def print_runs(
             variant(1, 10, when=False),
         ]
         print_table(console, fitting(console, variants))
-    for text in runs.damaged:
+    print_damaged(console, runs.damaged)
+
+
+def print_damaged(console: Console, damaged: Sequence[str]) -> None:
+    """Why records cannot be read."""
+    for text in damaged:
         console.print(sentence(f"warning: {text}", console.width), soft_wrap=True, style="yellow")
 
 
