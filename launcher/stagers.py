@@ -72,7 +72,7 @@ class RayStagers:
         for ref, node_id in refs.items():
             silent = DataError(f"no answer for {ANSWER_S:.0f} s while data were brought")
             answer = answer_of(ref, node_id[:8]) if ref in ready else silent
-            found[node_id] = Report(error=answer) if isinstance(answer, Exception) else answer
+            found[node_id] = Report(error=answer) if isinstance(answer, LauncherError) else answer
         return found
 
     def serve(self, manifest: Manifest, credentials: Mapping[str, str]) -> None:

@@ -20,11 +20,12 @@ from launcher.worker.staging.filling import Filling
 from launcher.worker.staging.manifest import Source
 from launcher.worker.staging.origin import DataDeniedError, DataMissingError
 from launcher.worker.staging.origins import list_sources, open_origin
-from launcher.worker.staging.wanted import Report, Wanted
+from launcher.worker.staging.wanted import DataPlace, Report, Wanted
 from tests.fakes import an_event
 from tests.object_store import PUBLIC, SECRET, ObjectStore
 
 CATCH_UP_S = 90.0
+BIG = bytes(range(256)) * 4096 * 12  # 12 MiB: uploaded in several parts
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,46 @@ def texts(keeper: Keeper) -> list[str]:
     return [event.detail["text"] for event in told if event.kind in ("warning", "stage")]
 
 
+def put(uri: str, content_by_path: dict[str, bytes]) -> None:
+    for path, content in content_by_path.items():
+        Storage.open(uri).write(path, content)
+
+
+def below(uri: str, folder: str) -> str:
+    return uri.replace("?", f"/{folder}?", 1)
+
+
+class Bringing:
+    """Data on their way to this machine: a part of them, until told to go on."""
+
+    def __init__(self, uri: str, tmp_path: Path) -> None:
+        self._begun, self._go_on = threading.Event(), threading.Event()
+        wanted = Wanted(list_sources([uri]), str(tmp_path / "cache"))
+        self._filling = Filling(wanted, None, self._tell, threading.Event())
+        self._places: list[DataPlace | None] = []
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+        self._begun.wait(30)
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+    def content(self, path: str) -> bytes:
+        """Of a file, once all is there."""
+        self._thread.join(CATCH_UP_S)
+        assert self._places
+        assert self._places[0] is not None
+        return Path(self._places[0].folder, path).read_bytes()
+
+    def _work(self) -> None:
+        self._places.append(self._filling.run().place)
+
+    def _tell(self, report: Report) -> None:
+        if report.fetched_bytes:
+            self._begun.set()
+            self._go_on.wait(30)
+
+
 def test_a_run_is_kept_in_it(server: ObjectStore) -> None:
     uri = server.uri("first")
     folder = Storage.open(uri).folder("runs/brave-otter")
@@ -71,11 +112,17 @@ def test_a_run_is_kept_in_it(server: ObjectStore) -> None:
     assert texts(keeper) == []
 
 
-def test_a_server_that_dies_and_comes_back_has_all_in_the_end(server: ObjectStore) -> None:
+def test_a_server_that_dies_and_comes_back_has_all_in_the_end(
+    server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "FIRST_PAUSE_S", 0.1)
     uri = server.uri("second")
     keeper = Keeper(uri, "brave-otter")
     keep(keeper, 0)
+    put(uri, {"set/big.bin": BIG})
+    bringing = Bringing(below(uri, "set"), tmp_path)
     server.kill()
+    bringing.go_on()
     for epoch in (1, 2):
         keep(keeper, epoch)
     server.start()
@@ -84,6 +131,7 @@ def test_a_server_that_dies_and_comes_back_has_all_in_the_end(server: ObjectStor
     assert "Could not connect to server" in warning
     assert "works again" in again
     assert newest(Storage.open(uri).folder("runs/brave-otter")) == 2
+    assert bringing.content("big.bin") == BIG
 
 
 def test_a_server_that_hangs_holds_up_nobody(
@@ -112,17 +160,6 @@ def test_a_server_that_hangs_holds_up_nobody(
 
 # ---- data in, model out
 
-BIG = bytes(range(256)) * 4096 * 12  # 12 MiB: uploaded in several parts
-
-
-def put(uri: str, content_by_path: dict[str, bytes]) -> None:
-    for path, content in content_by_path.items():
-        Storage.open(uri).write(path, content)
-
-
-def below(uri: str, folder: str) -> str:
-    return uri.replace("?", f"/{folder}?", 1)
-
 
 def test_data_come_from_it_whole(server: ObjectStore, tmp_path: Path) -> None:
     uri = server.uri("data")
@@ -136,27 +173,6 @@ def test_data_come_from_it_whole(server: ObjectStore, tmp_path: Path) -> None:
     assert Path(report.place.folder, "deep/small.csv").read_bytes() == b"1,2"
     single = list_sources([below(uri, "other")])
     assert [(file.path, file.size) for file in single.files] == [("other", 1)]
-
-
-def test_data_that_break_off_go_on_when_it_is_back(
-    server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copying, "FIRST_PAUSE_S", 0.1)
-    uri = server.uri("breaks")
-    put(uri, {"set/big.bin": BIG})
-    wanted = Wanted(list_sources([below(uri, "set")]), str(tmp_path / "cache"))
-    reports: list[Report] = []
-
-    def tell(report: Report) -> None:
-        reports.append(report)
-        if len(reports) == 3:
-            server.kill()
-            threading.Thread(target=server.start).start()
-
-    report = Filling(wanted, None, tell, threading.Event()).run()
-    assert report.place is not None
-    assert Path(report.place.folder, "big.bin").read_bytes() == BIG
-    assert report.fetched_bytes == len(BIG)
 
 
 def test_wrong_credentials_are_told_without_the_secret(server: ObjectStore) -> None:
