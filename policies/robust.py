@@ -127,17 +127,20 @@ def robust_fit(
         prior: of the weights; N(0, 1) by default.
         groups: rows with a deviation in common.
     """
-    rows = _Rows(x, y, noise, prior or standard(x.shape[1]), groups)
+    prior = prior or standard(x.shape[1])
+    root = np.linalg.cholesky(prior.covariance)
+    columns = np.column_stack([x @ root, y - x @ prior.mean])
+    rows = _Rows(x, y, columns, noise, prior, root, groups)
     used, scale = weight * 1e-6, 1.0
     for _ in range(ROUNDS):
-        fit = _exact(*rows.whitened(used), scale)
+        fit = _exact(rows.products(used), len(y), scale)
         posterior, scale = rows.posterior(used, fit), fit.scale
         trust = rows.trust(posterior, weight, used)
         change = np.abs(weight * trust - used).max()
         used = weight * trust
         if change < SETTLED:
             break
-    return rows.posterior(used, _evident(*rows.whitened(used)))
+    return rows.posterior(used, _evident(rows.products(used), len(y)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,35 +155,44 @@ class _Fit:
     scale: float
 
 
-def _evident(x: Floats, y: Floats) -> _Fit:
+def _evident(products: Floats, n_rows: int) -> _Fit:
     """By scikit-learn, with the noise's variance free to move a little to where the evidence is.
 
     The weights' variance stays: moved by what was seen of some, it would widen or narrow
     predictions that rest on others. Without an intercept of its own: scikit-learn would leave the
-    intercept's uncertainty out.
+    intercept's uncertainty out. All that the fit depends on are the products and the number of
+    rows, so d + 1 rows of the same products stand for all, the rest in the noise's own prior.
+
+    Args:
+        products: of all columns of whitened features and y, shape `(d + 1, d + 1)`.
+        n_rows: of how many rows.
     """
+    values, vectors = np.linalg.eigh(products)
+    rows = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     model = BayesianRidge(
         fit_intercept=False,
-        alpha_1=HYPER_WEIGHT,
+        alpha_1=HYPER_WEIGHT + 0.5 * (n_rows - len(rows)),
         alpha_2=HYPER_WEIGHT,
         lambda_1=FIXED,
         lambda_2=FIXED,
         alpha_init=1.0,
         lambda_init=1.0,
-    ).fit(x, y)
+    ).fit(rows[:, :-1], rows[:, -1])
     return _Fit(model.coef_, model.sigma_, 1.0 / float(model.alpha_))
 
 
-def _exact(x: Floats, y: Floats, scale: float) -> _Fit:
+def _exact(products: Floats, n_rows: int, scale: float) -> _Fit:
     """With the weights' variance as it was said to be, and the noise's from the last round.
 
     The next round's is where the evidence is (MacKay 1992), as scikit-learn finds it.
     """
-    covariance = np.asarray(np.linalg.inv(x.T @ x / scale + np.eye(x.shape[1])), float)
-    mean = covariance @ (x.T @ y) / scale
-    n_free = len(y) - x.shape[1] + float(np.trace(covariance))
-    rest = float(np.sum((y - x @ mean) ** 2)) + 2.0 * HYPER_WEIGHT
-    return _Fit(mean, covariance, rest / (n_free + 2.0 * HYPER_WEIGHT))
+    xx, xy, yy = products[:-1, :-1], products[:-1, -1], float(products[-1, -1])
+    covariance = np.asarray(np.linalg.inv(xx / scale + np.eye(len(xx))), float)
+    mean = covariance @ xy / scale
+    n_free = n_rows - len(xx) + float(np.trace(covariance))
+    rest = yy - 2.0 * float(mean @ xy) + float(mean @ xx @ mean)
+    found = (max(rest, 0.0) + 2.0 * HYPER_WEIGHT) / (n_free + 2.0 * HYPER_WEIGHT)
+    return _Fit(mean, covariance, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,31 +201,35 @@ class _Rows:
 
     x: Floats
     y: Floats
+    columns: Floats  # x for standard normal weights, and y less what is believed of it
     noise: float
     prior: Prior
+    root: Floats
     groups: Groups | None
 
-    def whitened(self, used: Floats) -> tuple[Floats, Floats]:
-        """Rows for standard normal weights, whose noise is independent and of variance one.
+    def products(self, used: Floats) -> Floats:
+        """Of all columns of whitened features and y, in sum over rows, shape `(d + 1, d + 1)`.
 
-        A group's rows have the covariance I + q qᵀ when each is divided by its noise, with q the
-        loadings so divided; its inverse root is I - (1 - 1 / √(1 + |q|²)) q qᵀ / |q|².
+        Features are those of standard normal weights. Whitened, rows have independent noise of
+        variance one: a group's rows have the covariance I + q qᵀ when each is divided by its
+        noise, with q the loadings so divided, and the inverse of that is
+        I - q qᵀ / (1 + |q|²) (Sherman and Morrison 1950).
         """
         precision = np.sqrt(used) / self.noise
-        x = precision[:, None] * (self.x @ np.linalg.cholesky(self.prior.covariance))
-        y = precision * (self.y - self.x @ self.prior.mean)
+        columns = self.columns * precision[:, None]
+        found: Floats = np.einsum("ij,ik->jk", columns, columns)
         if self.groups is None:
-            return x, y
+            return found
         group, q = self.groups.of_row, precision * self.groups.loading
-        squared = np.bincount(group, q * q)
-        shrink = (1.0 - 1.0 / np.sqrt(1.0 + squared)) / np.maximum(squared, 1e-300)
-        return _without(x, group, q, shrink), _without(y[:, None], group, q, shrink)[:, 0]
+        along = _sums(q[:, None] * columns, group)
+        share = along / (1.0 + np.bincount(group, q * q))[:, None]
+        return found - np.asarray(np.einsum("ij,ik->jk", along, share), float)
 
     def posterior(self, used: Floats, fit: _Fit) -> Posterior:
         """Of the weights themselves, and of the groups' deviations."""
-        root = np.linalg.cholesky(self.prior.covariance)
-        weights = self.prior.mean + root @ fit.mean
-        found = Posterior(weights, root @ fit.covariance @ root.T, fit.scale * self.noise**2)
+        weights = self.prior.mean + self.root @ fit.mean
+        covariance = self.root @ fit.covariance @ self.root.T
+        found = Posterior(weights, covariance, fit.scale * self.noise**2)
         if self.groups is None:
             return found
         group, q = self.groups.of_row, self.groups.loading * used / self.noise**2
@@ -229,7 +245,9 @@ class _Rows:
             of, group, loading = posterior.deviations, self.groups.of_row, self.groups.loading
             rest = self.x - loading[:, None] * of.slope[group]
             said, own = loading * of.pull[group], loading**2 * of.variance[group]
-        own = own + np.einsum("ij,ij->i", rest @ posterior.covariance, rest)
+        # Not by BLAS, whose threads wait longer for each other than this takes.
+        spread = np.einsum("ij,jk->ik", rest, posterior.covariance)
+        own = own + np.einsum("ij,ij->i", spread, rest)
         left = 1.0 - np.minimum(own * used / posterior.noise_variance, 1.0 - 1e-9)
         signal = own / left
         error = (self.y - said - rest @ posterior.weights) / left
@@ -238,13 +256,6 @@ class _Rows:
         inflation = np.maximum(1.0, (FREEDOM + surprise) / (FREEDOM + 1.0))
         trust: Floats = noise / (inflation * (signal + noise) - signal)
         return trust
-
-
-def _without(rows: Floats, group: Ints, q: Floats, shrink: Floats) -> Floats:
-    """Rows `(n, k)` less `shrink` times what lies along their group's q."""
-    along = _sums(q[:, None] * rows, group)
-    found: Floats = rows - (shrink[group] * q)[:, None] * along[group]
-    return found
 
 
 def _sums(rows: Floats, group: Ints) -> Floats:

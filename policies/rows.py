@@ -33,7 +33,7 @@ FEW_SWEPT: Final = 2
 AGREEING: Final = 3
 STRANGE: Final = 3.0
 # Segments that are learned from, at most.
-MOST: Final = 2000
+MOST: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)

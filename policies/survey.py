@@ -229,7 +229,8 @@ class Survey:
         From the n that the prior says is the best on: once one fits, an n is left out that the
         prior says takes far longer, more than start-ups and what they wait for could make up.
         """
-        steps, found = self.situation.work.steps, {}
+        steps = self.situation.work.steps
+        found: dict[int, Forecast] = {}
         whole: dict[int, Placed] = {}
         for n in counts:
             placed = self._placements(n, strategies(self.situation, n), polish=False)
