@@ -16,6 +16,7 @@ from policies.features import (
     setting_of,
 )
 from policies.node_start import learn_node_starts
+from policies.one_thread import one_thread
 from policies.pauses import LearnedPauses, learn_pauses
 from policies.robust import (
     Correction,
@@ -74,10 +75,14 @@ def learn(
         experience: measured segments, in any order.
         prior: of the weights, as the shipped sweep leaves it; standard normal by default.
     """
+    with one_thread():
+        return _learn(situation, experience, COLD if prior is None else prior)
+
+
+def _learn(situation: Situation, experience: Sequence[Experience], believed: Prior) -> Residual:
     script, nodes = situation.workload.fingerprint, situation.nodes
     known = relevant(experience, script, nodes)
     rows = rows_of(known, script, nodes)
-    believed = COLD if prior is None else prior
     cold = Residual(
         script,
         before_any_row(believed, NOISE),

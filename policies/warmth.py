@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from policies.features import N_FEATURES, NOISE, OWN
+from policies.one_thread import one_thread
 from policies.robust import Groups, Prior, robust_fit, standard
 from policies.rows import Rows, sweep_rows
 from policies.schema import Experience
@@ -27,7 +28,8 @@ def prior_after(experience: Sequence[Experience]) -> Prior | None:
     if not rows.experience:
         return None
     groups = Groups(rows.group, rows.plan_std)
-    found = robust_fit(_with_scripts(rows), rows.log_ratio, rows.weight, NOISE, groups=groups)
+    with one_thread():
+        found = robust_fit(_with_scripts(rows), rows.log_ratio, rows.weight, NOISE, groups=groups)
     learned = found.covariance[:N_FEATURES, :N_FEATURES]
     before = standard(N_FEATURES)
     covariance = OPEN * before.covariance + (1.0 - OPEN) * learned
