@@ -167,6 +167,9 @@ class DataParallel:
             self._unbuilt.add(model)
         framework.fold_rank(model, self.exchange.rank)
 
+    def settle(self) -> None:
+        """Before weights are kept: nothing to do where all ranks have the same ones."""
+
     def metric_state(self, model: Any) -> list[np.ndarray]:
         """The states of all metrics, summed over ranks; collective."""
         variables = metric_variables(model.metrics)

@@ -26,6 +26,23 @@ class Direct:
 
 
 @dataclass(frozen=True, slots=True)
+class Decentralized:
+    """How workers train without waiting for each other.
+
+    Attributes:
+        secret: 32 random bytes that only this segment's workers know.
+        max_staleness: of gradients that are applied, in steps; None for no bound.
+        transfer_every_steps: steps between two looks at who is behind; 0 for none.
+        merge: the part of the pulled weights.
+    """
+
+    secret: bytes = field(repr=False)
+    max_staleness: int | None = 64
+    transfer_every_steps: int = 100
+    merge: float = 0.75
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One segment of training, the same for all ranks.
 
@@ -44,6 +61,7 @@ class Job:
         checkpoint: reference to a checkpoint's bytes to resume from, or None.
         artifacts: reference to the zipped files that rank 0 had left, or None.
         direct: how to exchange gradients; None leaves it to TensorFlow.
+        decentralized: how to train without waiting for each other, instead.
         shares: each rank's part of the global batch, any scale (empty for equal ones).
         watch: names this segment for the sentries of its nodes.
         data: where each rank finds the run's data (empty: there are none).
@@ -67,6 +85,7 @@ class Job:
     checkpoint_every_s: float | None = None
     sync_batchnorm: bool = True
     direct: Direct | None = None
+    decentralized: Decentralized | None = None
     shares: tuple[float, ...] = ()
     hints: tuple[str, ...] = ()
     watch: str = "segment"

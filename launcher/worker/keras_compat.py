@@ -1,7 +1,7 @@
 """Corrections for Keras 3: every private name of it that we touch is named here."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -189,6 +189,21 @@ def _install_optimizers(parallel: DataParallel) -> None:
 
     wrap_method(BaseOptimizer, "apply", apply, autograph=True)
     wrap_method(BaseOptimizer, "apply_gradients", apply_gradients, autograph=True)
+
+
+def install_lone_exchange(note: Callable[[Any], None]) -> None:
+    """For a worker that exchanges gradients, but trains alone as far as Keras knows.
+
+    Args:
+        note: is handed each training step's loss as `fit` computes it, while it is traced.
+    """
+
+    def scale_loss(original: Any, _optimizer: Any, loss: Any) -> Any:
+        note(loss)
+        return original(loss)
+
+    wrap_method(BaseOptimizer, "scale_loss", scale_loss, autograph=True)
+    switch_off_jit(Trainer, "_resolve_auto_jit_compile")
 
 
 def _install_losses(parallel: DataParallel) -> None:

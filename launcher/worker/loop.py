@@ -1,6 +1,7 @@
 """The training function: what one worker of a segment does, from first to last."""
 
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -163,13 +164,23 @@ def start_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
     from launcher.worker.devices import set_up_devices
 
     set_up_devices(job.threads[rank] if job.threads else 0)
-    from launcher.worker.data_parallel import DataParallel
-
-    parallel = DataParallel(
-        make_exchange(), shares=job.shares or None, sync_batchnorm=job.sync_batchnorm
-    )
+    parallel = _new_engine(job, rank, make_exchange)
     parallel.install(job.frameworks)
     return parallel
+
+
+def _new_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
+    """The engine that the plan asks for."""
+    if job.decentralized is not None:
+        from launcher.worker.decentralized import new_decentralized
+
+        addresses = json.loads(os.environ["LAUNCH_ADDRESSES"])
+        return new_decentralized(job.decentralized, rank, addresses)
+    from launcher.worker.data_parallel import DataParallel
+
+    return DataParallel(
+        make_exchange(), shares=job.shares or None, sync_batchnorm=job.sync_batchnorm
+    )
 
 
 def _watch(

@@ -224,6 +224,7 @@ class Session:
 
     def train_end(self, params: dict[str, Any]) -> None:
         """Remember the finished fit, so that a resumed run need not train it again."""
+        self._parallel.settle()
         if self._resumes_here:
             self._resume = None
         if getattr(self.model, "_initial_epoch", None) is not None:
@@ -313,6 +314,8 @@ class Session:
         self._pending = ORDER_NONE
         if code == ORDER_CHECKPOINT:
             self._parallel.request(self._ordered)
+        if code >= ORDER_STOP:
+            self._parallel.settle()
         self._save(wait=code >= ORDER_STOP)
         if code >= ORDER_STOP:
             raise Stopped

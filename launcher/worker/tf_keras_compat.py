@@ -1,6 +1,6 @@
 """Corrections for legacy Keras: every private name of `tf_keras` that we touch is named here."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -191,6 +191,22 @@ def _install_optimizers(parallel: DataParallel) -> None:
 
     wrap_method(_BaseOptimizer, "apply_gradients", apply_gradients, autograph=True)
     wrap_method(OptimizerV2, "apply_gradients", apply_gradients, autograph=True)
+
+
+def install_lone_exchange(note: Callable[[Any], None]) -> None:
+    """For a worker that exchanges gradients, but trains alone as far as Keras knows.
+
+    Args:
+        note: is handed each training step's loss as `fit` computes it, while it is traced.
+    """
+
+    def minimize(original: Any, _optimizer: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+        note(loss)
+        return original(loss, *args, **kwargs)
+
+    wrap_method(_BaseOptimizer, "minimize", minimize, autograph=True)
+    wrap_method(OptimizerV2, "minimize", minimize, autograph=True)
+    switch_off_jit(Model, None)
 
 
 def _install_losses(parallel: DataParallel) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,18 +42,32 @@ def group(
         exchange: "collective", or an algorithm of the direct exchange.
         shares: of the ranks, separated by commas; equal by default.
     """
+    return run_processes("same_curve_worker.py", framework, n, [cases, exchange, shares])
+
+
+def run_processes(script: str, framework: str, n: int, options: Sequence[str] = ()) -> list[dict]:
+    """What each rank's process of a script left in its result file.
+
+    Args:
+        script: in this folder; takes framework, number of ranks, rank, ports, result file.
+        framework: "keras" or "tf_keras".
+        n: number of processes, see `PLAIN`.
+        options: further arguments.
+    """
     with tempfile.TemporaryDirectory(prefix="launch-group-") as folder:
-        return _run_group(Path(folder), framework, n, [cases, exchange, shares])
+        return _run_group(Path(folder), script, framework, n, options)
 
 
-def _run_group(folder: Path, framework: str, n: int, options: list[str]) -> list[dict]:
+def _run_group(
+    folder: Path, script: str, framework: str, n: int, options: Sequence[str]
+) -> list[dict]:
     outs = [folder / f"{rank}.pickle" for rank in range(max(n, 1))]
     ports = ",".join(str(port) for port in free_ports(len(outs)))
     logs = [folder / f"{rank}.log" for rank in range(len(outs))]
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent)}
     processes = []
     for rank, (out, log) in enumerate(zip(outs, logs, strict=True)):
-        worker = str(HERE / "same_curve_worker.py")
+        worker = str(HERE / script)
         command = [sys.executable, worker, framework, str(n), str(rank), ports, str(out)]
         command += options
         with log.open("w") as file:

@@ -34,6 +34,9 @@ class FakeParallel:
     def check_data(self) -> None:
         pass
 
+    def settle(self) -> None:
+        pass
+
     def data_hash(self) -> int:
         return 0
 

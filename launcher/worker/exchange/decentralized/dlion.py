@@ -6,7 +6,7 @@ own, see docs/decentralized.md.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from launcher.worker.exchange.decentralized.sparse import Span, Vector
 from launcher.worker.exchange.decentralized.staleness import Staleness
 from launcher.worker.exchange.decentralized.transfer import (
     TransferOptions,
+    is_behind,
     source_of,
     source_of_all,
 )
@@ -69,9 +70,10 @@ class Dlion:
         self.n_transfers = 0
         self._residuals = {peer: self._new_residual() for peer in peers}
         self._arrived = np.zeros(layout.size, np.float32)
-        self._pulled: list[tuple[int, Message]] = []
+        self._pulled: list[tuple[bool, Message]] = []  # and whether it makes up for losses
         self._to_answer: dict[int, bool] = {}  # by peer, whether it wants all of the weights
         self._asked: int | None = None
+        self._is_owed = False
         self._owed: int | None = None
         self.is_new = is_new
 
@@ -93,7 +95,7 @@ class Dlion:
                 self._owed = source
         elif message.kind is Kind.WEIGHTS:
             self._asked = None
-            self._pulled.append((source, message))
+            self._pulled.append((self._is_owed, message))
         elif message.kind is Kind.REQUEST:
             self._to_answer[source] = message.standing.step == 0
 
@@ -103,7 +105,7 @@ class Dlion:
         """Applies own and others' gradients, merges weights; what to send over each link."""
         if self.is_new:
             return self._ask(source_of_all(self.roster.by_peer, capacity_bytes))
-        answers = self._answers(replica)
+        answers = self.answers(replica)
         self._merge(replica)
         gradient = step.gradient * np.float32(self._weight(step.n_examples))
         for residual in self._residuals.values():
@@ -119,7 +121,7 @@ class Dlion:
         gradient += self._arrived
         self._arrived[:] = 0
         replica.apply(gradient)
-        return [*answers, *self._ask(self._source(capacity_bytes)), *gradients]
+        return [*answers, *self._wanted(capacity_bytes), *gradients]
 
     def lost(self, rank: int) -> None:
         """A peer is gone; what was kept for it is forgotten."""
@@ -144,6 +146,24 @@ class Dlion:
         self.lost(rank)
         self.roster.joined(rank)
         self._residuals[rank] = self._new_residual()
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether weights are on their way from a peer that is still there."""
+        return self._asked is not None
+
+    def ask_best(self, capacity_bytes: Mapping[int, int]) -> list[Outgoing]:
+        """Asks for the weights of the worker with the least loss, unless it is this one."""
+        every = replace(self._options.transfer, behind=0.0)
+        source = source_of(every, self.roster.own, self.roster.by_peer, capacity_bytes)
+        return self._ask(source)
+
+    def take_over_pulled(self, replica: Replica) -> None:
+        """Goes on with the weights that have come, in place of its own."""
+        for _, message in self._pulled:
+            replica.write(np.array(message.part.values, np.float32))
+            self.n_transfers += 1
+        self._pulled.clear()
 
     def n_percent_by_peer(self) -> dict[int, float]:
         """N of what went last over each link."""
@@ -173,7 +193,7 @@ class Dlion:
             return Outgoing(peer, Message(Kind.STANDING, told))
         return Outgoing(peer, Message(Kind.GRADIENT, told, part))
 
-    def _answers(self, replica: Replica) -> list[Outgoing]:
+    def answers(self, replica: Replica) -> list[Outgoing]:
         """The weights for those who have asked for them."""
         if not self._to_answer:
             return []
@@ -186,29 +206,32 @@ class Dlion:
         self._to_answer.clear()
         return answers
 
-    def _source(self, capacity_bytes: Mapping[int, int]) -> int | None:
-        """The peer whose weights this worker wants now."""
+    def _wanted(self, capacity_bytes: Mapping[int, int]) -> list[Outgoing]:
+        """Asks for the weights that this worker wants now, if it wants any."""
         options, own = self._options.transfer, self.roster.own
         if not options.every_steps or own.step % options.every_steps:
-            return None
+            return []
         owed, self._owed = self._owed, None
         best = source_of(options, own, self.roster.by_peer, capacity_bytes)
-        return owed if best is None else best
+        if best is None:
+            return self._ask(owed, is_owed=True)
+        return self._ask(best, is_owed=best == owed)
 
-    def _ask(self, peer: int | None) -> list[Outgoing]:
+    def _ask(self, peer: int | None, *, is_owed: bool = False) -> list[Outgoing]:
         if peer is None or self._asked is not None:
             return []
-        self._asked = peer
+        self._asked, self._is_owed = peer, is_owed
         return [Outgoing(peer, Message(Kind.REQUEST, self.roster.told(peer)))]
 
     def _merge(self, replica: Replica) -> None:
-        """Merges: w := (1 − λ) · w + λ · w_pulled."""
-        merge = np.float32(self._options.transfer.merge)
-        for _, message in self._pulled:
-            weights = replica.read()
-            weights += merge * (message.part.values - weights)
-            replica.write(weights)
-            self.n_transfers += 1
+        """Merges w := (1 − λ) · w + λ · w_pulled, unless this worker has caught up meanwhile."""
+        transfer = self._options.transfer
+        for is_owed, message in self._pulled:
+            if is_owed or is_behind(transfer, self.roster.own, message.standing.loss):
+                weights = replica.read()
+                weights += np.float32(transfer.merge) * (message.part.values - weights)
+                replica.write(weights)
+                self.n_transfers += 1
         self._pulled.clear()
 
     def _take_over(self, replica: Replica) -> None:

@@ -74,7 +74,7 @@ class Hop:
         oldest = self.roster.own.step - self._options.staleness
         weights = replica.read()
         fresh = [w for p, w in self._newest.items() if self.roster.by_peer[p].step >= oldest]
-        replica.write(np.mean([weights, *fresh], axis=0, dtype=np.float32))
+        replica.write(np.asarray(np.mean([weights, *fresh], axis=0), np.float32))
         replica.apply(step.gradient)
         self.roster.stepped(step)
         self._skip()

@@ -20,6 +20,8 @@ from launcher.worker.exchange.decentralized.sparse import Span, Vector
 
 CONNECT_S = 120.0  # until the slowest worker has made its model
 GONE_S = 5.0  # without a link, until a peer counts as lost
+FIRST = 0  # the rank that keeps the model
+SETTLE_S = 60.0  # for the best worker's weights when training ends
 N_COMPARED = 64  # weights, to tell whether workers begin alike
 
 _log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class Figures:
         n_dropped: gradients that came too late to be applied.
         mean_staleness: of those that were applied, in steps.
         oldest: of those that were applied, in steps.
+        loss: of its recent steps; None if not known.
         n_percent: N of what went last over the link to each peer.
     """
 
@@ -71,6 +74,7 @@ class Figures:
     n_dropped: int
     mean_staleness: float
     oldest: int
+    loss: float | None
     n_percent: Mapping[int, float]
 
 
@@ -110,6 +114,7 @@ class Training:
         self._down_since_s: dict[int, float] = {}
         self._lost: set[int] = set()
         self._speed, self._steps = Speed(), StepClock()
+        self._resting: Replica | None = None
         self.is_told_to_stop = False
 
     def open(self, sizes: Sequence[int], replica: Replica) -> None:
@@ -171,6 +176,7 @@ class Training:
             rule, network = self._rule, self._network
             if rule is None or network is None:
                 raise ValueError("open() comes first")
+            self._resting = None
             self._speed.note(n_examples, busy_s)
             self._steps.tick(self._clock())
             self._give_up_the_gone()
@@ -185,6 +191,41 @@ class Training:
         for each in outgoing:
             network.send(each)
         return applied.gradient
+
+    def settle(self, replica: Replica, timeout_s: float = SETTLE_S) -> None:
+        """Gives the first worker, which keeps the model, the best one's weights; blocks it so long.
+
+        From now until the next `exchange`, this worker answers those who ask for its weights
+        at once. It is the first one alone that asks, so that no two exchange theirs.
+
+        Args:
+            replica: the model.
+            timeout_s: after which it stays as it is.
+        """
+        with self._changed:
+            rule, network = self._rule, self._network
+            if rule is None or network is None:
+                return
+            self._resting = replica
+            outgoing = rule.answers(replica)
+            if self.rank == FIRST:
+                outgoing += rule.ask_best(network.capacity_bytes(None))
+        for each in outgoing:
+            network.send(each)
+        if self.rank != FIRST:
+            return
+        with self._changed:
+            if self._changed.wait_for(lambda: not rule.is_asking, timeout_s):
+                rule.take_over_pulled(replica)
+            else:
+                _log.warning("the best worker's weights did not come within %g s", timeout_s)
+
+    def linger(self) -> None:
+        """Blocks until the first worker has parted, who may still want this one's weights."""
+        with self._changed:
+            network = self._network
+            if network is not None and self._rule is not None and self.rank > 0:
+                self._changed.wait_for(lambda: FIRST not in network.up())
 
     def speeds(self) -> dict[int, float | None]:
         """Examples per second of all workers that live, as far as known."""
@@ -207,6 +248,7 @@ class Training:
                 staleness.n_dropped,
                 staleness.mean,
                 staleness.oldest,
+                rule.roster.own.loss,
                 rule.n_percent_by_peer(),
             )
 
@@ -221,6 +263,7 @@ class Training:
         """Parts from the peers."""
         with self._changed:
             network, self._network, self._layout = self._network, None, None
+            self._resting = None
         if network is not None:
             network.close()
 
@@ -228,14 +271,21 @@ class Training:
 
     def hear(self, source: int, message: Message) -> None:
         """A message has come."""
+        outgoing: list[Outgoing] = []
         with self._changed:
+            network = self._network
             if message.kind is Kind.STOP:
                 self.is_told_to_stop = True
             elif message.kind is Kind.GREETING:
                 self._hear_greeting(source, message)
             elif self._rule is not None:
                 self._rule.take(source, message)
+                if message.kind is Kind.REQUEST and self._resting is not None:
+                    outgoing = self._rule.answers(self._resting)
             self._changed.notify_all()
+        if network is not None:
+            for each in outgoing:
+                network.send(each)
 
     def _hear_greeting(self, source: int, greeting: Message) -> None:
         self._greetings[source] = greeting
@@ -260,6 +310,7 @@ class Training:
             self._down_since_s[peer] = self._clock()
             if self._rule is not None:
                 self._rule.interrupted(peer)
+            self._changed.notify_all()
 
     def _greet(self, peer: int) -> None:
         if self._network is None:

@@ -46,10 +46,23 @@ def source_of(
     if own.loss is None or not losses:
         return None
     best = min(losses.values())
-    if own.loss <= best + options.behind * abs(best):
+    if not is_behind(options, own, best):
         return None
     good = [peer for peer, loss in losses.items() if loss <= best + options.as_good * abs(best)]
     return max(good, key=lambda peer: (capacity_bytes.get(peer, 0), -losses[peer], -peer))
+
+
+def is_behind(options: TransferOptions, own: Standing, loss: float | None) -> bool:
+    """Whether another worker's loss is so much below this one's that its weights are worth it.
+
+    Args:
+        options: see there.
+        own: how far this worker is.
+        loss: of the other one; None if not known.
+    """
+    if own.loss is None or loss is None:
+        return False
+    return own.loss > loss + options.behind * abs(loss)
 
 
 def source_of_all(

@@ -62,7 +62,8 @@ def test_over_thin_links_workers_learn_while_exact_training_waits(data):
     assert max(course.steps) > 4 * max(around.steps)
     thin, wide = course.sent_bytes[0, 2] / course.steps[0], course.sent_bytes[0, 1]
     assert thin < 0.1 * wide / course.steps[0]
-    assert max(course.sent_bytes[pair] for pair in [(0, 2), (3, 1)]) <= 1.1 * 3 * FAR.bytes_per_s
+    most = 3 * FAR.bytes_per_s + 4 * new_replica().layout.size  # and weights that wait to leave
+    assert max(course.sent_bytes[pair] for pair in [(0, 2), (3, 1)]) <= 1.1 * most
 
 
 def test_a_worker_that_is_slowed_to_a_fifth_hardly_slows_the_others(data):

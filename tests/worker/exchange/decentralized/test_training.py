@@ -17,12 +17,13 @@ from tests.worker.exchange.transport.meshes import addresses_of, listening
 SECRET = b"secret of the tests' runs".ljust(32)
 SIZES = (30, 10)
 OPTIONS = DlionOptions(transfer=TransferOptions(every_steps=10))
+NO_TRANSFER = DlionOptions(transfer=TransferOptions(every_steps=0))
 
 
 class Rank:
     """A rank whose examples lie around a point of its own."""
 
-    def __init__(self, rank, addresses, sockets=(), weights=0.0, connect_s=5.0):
+    def __init__(self, rank, addresses, sockets=(), weights=0.0, connect_s=5.0, options=OPTIONS):
         self.rank, self.replica = rank, Descent(sum(SIZES), rate=0.2)
         self.replica.write(np.full(sum(SIZES), weights))
         self.target = np.full(sum(SIZES), float(rank + 1), np.float32)
@@ -30,7 +31,7 @@ class Rank:
         def open_links(size, hearer):
             return Links(rank, addresses, SECRET, size, hearer, sockets)
 
-        self.training = Training(rank, len(addresses), open_links, OPTIONS, connect_s=connect_s)
+        self.training = Training(rank, len(addresses), open_links, options, connect_s=connect_s)
 
     def open(self):
         self.training.open(SIZES, self.replica)
@@ -60,10 +61,11 @@ def start(ranks):
 
 
 @pytest.fixture
-def pair():
+def pair(request):
     sockets = listening(2)
     addresses = addresses_of(sockets)
-    ranks = [Rank(rank, addresses, sockets[rank]) for rank in range(2)]
+    options = getattr(request, "param", OPTIONS)
+    ranks = [Rank(rank, addresses, sockets[rank], options=options) for rank in range(2)]
     start(ranks)
     yield ranks, addresses
     for rank in ranks:
@@ -71,7 +73,15 @@ def pair():
 
 
 def together(ranks, n):
-    threads = [threading.Thread(target=rank.steps, args=(n,)) for rank in ranks]
+    """Steps of all ranks at one pace, whatever else the machine does."""
+    barrier = threading.Barrier(len(ranks))
+
+    def steps(rank):
+        for _ in range(n):
+            rank.steps(1)
+            barrier.wait()
+
+    threads = [threading.Thread(target=steps, args=(rank,)) for rank in ranks]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -129,6 +139,41 @@ def test_training_begins_without_those_who_do_not_come():
     assert abs(rank.replica.weights - 1.0).max() < 0.01
     rank.training.close()
     sockets[1][0].close()
+
+
+def test_at_the_end_the_first_has_the_best_ones_weights(pair):
+    """The others serve it after their own last steps."""
+    ranks, _ = pair
+    ranks[0].target += 20  # never near
+    together(ranks, 30)
+    kept = ranks[1].replica.read()
+    ranks[1].training.settle(ranks[1].replica)
+    ranks[0].training.settle(ranks[0].replica)
+    np.testing.assert_array_equal(ranks[1].replica.read(), kept)
+    np.testing.assert_array_equal(ranks[0].replica.read(), kept)
+
+
+@pytest.mark.parametrize("pair", [NO_TRANSFER], indirect=True)
+def test_weights_that_do_not_come_in_time_change_nothing(pair):
+    ranks, _ = pair
+    ranks[0].target += 20
+    together(ranks, 30)
+    kept = ranks[0].replica.read()
+    ranks[0].training.settle(ranks[0].replica, timeout_s=0.05)  # the other takes no step
+    np.testing.assert_array_equal(ranks[0].replica.read(), kept)
+
+
+def test_a_worker_that_has_ended_waits_for_the_first_one(pair):
+    ranks, _ = pair
+    together(ranks, 3)
+    ranks[0].training.linger()
+    ended = threading.Event()
+    thread = threading.Thread(target=lambda: (ranks[1].training.linger(), ended.set()))
+    thread.start()
+    assert not ended.wait(0.05)
+    ranks[0].training.close()
+    assert ended.wait(5)
+    thread.join()
 
 
 def test_a_stop_reaches_all(pair):

@@ -1,0 +1,269 @@
+"""Decentralized training of an unmodified Keras script.
+
+To Keras each worker is a machine of its own, which computes its slice of every batch of the
+script. What its optimizer applies are its own and its peers' gradients, as far as they have come.
+Metrics, evaluation and batch normalisation are each worker's own.
+"""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from launcher.errors import ScriptError
+from launcher.worker.data_parallel import DataParallel, Role
+from launcher.worker.exchange.alone import Alone
+from launcher.worker.exchange.decentralized.batching import Slices
+from launcher.worker.exchange.decentralized.dlion import DlionOptions
+from launcher.worker.exchange.decentralized.link import Hearer
+from launcher.worker.exchange.decentralized.links import Links
+from launcher.worker.exchange.decentralized.sparse import Vector
+from launcher.worker.exchange.decentralized.training import Figures, Training
+from launcher.worker.exchange.decentralized.transfer import TransferOptions
+from launcher.worker.gradients import Gradients
+from launcher.worker.job import ORDER_STOP
+from launcher.worker.job import Decentralized as Options
+from launcher.worker.sharing import Shared, Uncut, cut_batch
+
+OWN_LOOP = (
+    "The script applies gradients outside of model.fit, which --strategy decentralized cannot "
+    "exchange. Use model.fit (a train_step of the model's own may be in it), or --strategy direct."
+)
+
+
+class Decentralized(DataParallel):
+    """The engine of one worker that trains with others, and waits for nobody.
+
+    Args:
+        training: exchanges gradients.
+        n_workers: that there are to begin with.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        n_workers: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        super().__init__(_Part(training))
+        self._training, self._slices = training, LocalSlices(training, n_workers, clock)
+        self._exchanged = ExchangedGradients(self, training, self._slices)
+        self.gradients = self._exchanged
+
+    def install(self, frameworks: Collection[str]) -> None:
+        """Patches Keras, once per process."""
+        super().install(frameworks)
+        if "keras" in frameworks:
+            from launcher.worker import keras_compat
+
+            keras_compat.install_lone_exchange(self._exchanged.note_loss)
+        if "tf_keras" in frameworks:
+            from launcher.worker import tf_keras_compat
+
+            tf_keras_compat.install_lone_exchange(self._exchanged.note_loss)
+
+    def request(self, code: int) -> None:
+        """Asks this rank for something, and all ranks to stop if that is it."""
+        super().request(code)
+        if code >= ORDER_STOP:
+            self._training.stop_all()
+
+    def agreed(self) -> int:
+        """What was asked of this rank, by its driver or by a peer."""
+        return ORDER_STOP if self._training.is_told_to_stop else super().agreed()
+
+    def prepare(self, model: Any) -> None:
+        """Random layers of its own for each rank; weights come from peers where they differ."""
+        self.framework_of(model).fold_rank(model, self._training.rank)
+
+    def figures(self) -> Figures | None:
+        """How the exchange went; None where there was none."""
+        return self._training.figures()
+
+    def settle(self) -> None:
+        """Goes on with the best worker's weights, when a `fit` ends or training stops."""
+        if self._exchanged.replica is not None:
+            self._training.settle(self._exchanged.replica)
+
+    def run_step(self, step: Callable[[Any], Any], model: Any, data: Any, role: Role) -> Any:
+        """Runs a train_step or test_step on this rank's slice of a batch, or on a whole batch."""
+        if isinstance(data, Uncut):
+            data = self._slices.cut(data)
+        return super().run_step(step, model, data, role)
+
+    @property
+    def _follows_speed(self) -> bool:
+        return True
+
+
+def new_decentralized(
+    options: Options, rank: int, addresses: Sequence[Sequence[str]]
+) -> Decentralized:
+    """The engine of one of several workers.
+
+    Args:
+        options: as the plan says.
+        rank: of this worker.
+        addresses: of each rank, "ip:port" on each network, "" where it has none.
+    """
+
+    def open_links(size: int, hearer: Hearer) -> Links:
+        return Links(rank, addresses, options.secret, size, hearer)
+
+    transfer = TransferOptions(options.transfer_every_steps, options.merge)
+    rule = DlionOptions(options.max_staleness, transfer)
+    return Decentralized(Training(rank, len(addresses), open_links, rule), len(addresses))
+
+
+class LocalSlices:
+    """This rank's slices of the training batches, and how long it computes on each.
+
+    Args:
+        training: knows the workers' speeds.
+        n_workers: that there are to begin with.
+        clock: in seconds.
+    """
+
+    def __init__(self, training: Training, n_workers: int, clock: Callable[[], float]) -> None:
+        self._training, self._clock = training, clock
+        self._slices = Slices(training.rank, n_workers)
+        self._begun_s, self.n_examples = clock(), 1
+
+    def cut(self, batch: Uncut) -> Shared:
+        """This rank's slice of the batch whose step begins now."""
+        with tf.device("/CPU:0"):
+            bounds = tf.numpy_function(self._begin, [batch.n_rows], tf.int64)
+            bounds = tf.ensure_shape(bounds, [2])
+            return cut_batch(batch, bounds[0], bounds[1])
+
+    def busy_s(self) -> float:
+        """Since the step began."""
+        return self._clock() - self._begun_s
+
+    def _begin(self, n_rows: np.ndarray) -> np.ndarray:
+        self._slices.follow(self._training.speeds())
+        begin, end = self._slices.bounds(int(n_rows))
+        self._begun_s, self.n_examples = self._clock(), end - begin
+        return np.array([begin, end], np.int64)
+
+
+class ExchangedGradients(Gradients):
+    """Hands optimizers own and others' gradients.
+
+    Args:
+        parallel: the engine.
+        training: exchanges them.
+        slices: know how many examples a step has.
+    """
+
+    def __init__(self, parallel: DataParallel, training: Training, slices: LocalSlices) -> None:
+        super().__init__(parallel)
+        self._training, self._slices = training, slices
+        self._loss: Any = None
+        self.replica: Variables | None = None
+        """The model that was trained last."""
+
+    def note_loss(self, loss: Any) -> None:
+        """The loss of the step that is being traced, before anything scales it."""
+        if self._loss is None and self._parallel.is_tracing_step:
+            self._loss = loss
+
+    def exchange(
+        self,
+        apply: Callable[[list[Any]], Any],
+        gradients: Sequence[Any],
+        variables: Sequence[Any] | None,
+        optimizer: Any,
+    ) -> Any:
+        """Calls `apply` with what own and others' gradients come to; nested calls do nothing more.
+
+        Raises:
+            ScriptError: the script applies gradients by itself.
+        """
+        del optimizer
+        gradients = list(gradients)
+        if self._exchanging or not gradients:
+            return apply(gradients)
+        if not self._parallel.is_tracing_step or variables is None:
+            raise ScriptError(OWN_LOOP)
+        places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        replica = Variables([variables[place] for place in places])
+        with self._nested_alone():
+            totals = self._totals([gradients[place] for place in places], replica)
+            for place, total in zip(places, totals, strict=True):
+                gradients[place] = total
+            return apply(gradients)
+
+    def _totals(self, gradients: Sequence[Any], replica: "Variables") -> list[Any]:
+        """What the optimizer is to apply, in the shapes of the variables."""
+        loss, self._loss = self._loss, None
+        with tf.device("/CPU:0"):
+            parts = [tf.cast(tf.reshape(g, [-1]), tf.float32) for g in map(_dense, gradients)]
+            flat = tf.concat(parts, 0)
+            mean = tf.constant(np.nan) if loss is None else tf.cast(loss, tf.float32)
+
+            def exchange(flat: Vector, loss: np.ndarray) -> Vector:
+                return self._exchange(replica, flat, float(loss))
+
+            total = tf.numpy_function(exchange, [flat, mean], tf.float32)
+            total.set_shape([sum(replica.sizes)])
+            return [
+                tf.cast(tf.reshape(part, variable.shape), gradient.dtype)
+                for part, variable, gradient in zip(
+                    tf.split(total, replica.sizes), replica.variables, gradients, strict=True
+                )
+            ]
+
+    def _exchange(self, replica: "Variables", flat: Vector, loss: float) -> Vector:
+        slices, busy_s = self._slices, self._slices.busy_s()
+        self.replica = replica
+        self._training.open(replica.sizes, replica)
+        known = loss if np.isfinite(loss) else None
+        return self._training.exchange(replica, flat, slices.n_examples, known, busy_s)
+
+
+class Variables:
+    """A model's trainable variables as one flat vector.
+
+    Args:
+        variables: of Keras or TensorFlow.
+    """
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self.variables = list(variables)
+        self.sizes = [int(np.prod(variable.shape)) for variable in variables]
+
+    def apply(self, gradient: Vector) -> None:
+        """The optimizer does that, in the graph."""
+        del gradient
+        raise ValueError("the optimizer applies gradients")
+
+    def read(self) -> Vector:
+        """A copy of the weights, shape `(d,)`."""
+        parts = [np.asarray(variable.numpy(), np.float32).ravel() for variable in self.variables]
+        return np.concatenate(parts)
+
+    def write(self, weights: Vector) -> None:
+        """Sets the weights, shape `(d,)`."""
+        parts = np.split(weights, np.cumsum(self.sizes)[:-1])
+        for variable, part in zip(self.variables, parts, strict=True):
+            variable.assign(part.reshape(variable.shape))
+
+
+class _Part(Alone):
+    """To Keras a worker is alone; at the end it parts from its peers."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+
+    def close(self) -> None:
+        """Parts from the peers, after the first worker, which may still want weights."""
+        self._training.linger()
+        self._training.close()
+
+
+def _dense(gradient: Any) -> Any:
+    return tf.convert_to_tensor(gradient)

@@ -1,0 +1,102 @@
+"""One process of a group that trains decentralized: trains some models as rank R of N.
+
+Arguments: framework, number of workers, rank, ports, result file.
+"""
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+
+SECRET = b"secret of the tests' runs".ljust(32)
+N_ROWS, N_COLUMNS, BATCH, EPOCHS = 480, 12, 48, 8
+
+
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N_ROWS, N_COLUMNS)).astype(np.float32)
+    y = (x @ rng.normal(size=N_COLUMNS) > 0).astype(np.float32)
+    return x, y
+
+
+def dense(keras, n_hidden):
+    model = keras.Sequential(
+        [
+            keras.layers.Input((N_COLUMNS,)),
+            keras.layers.Dense(n_hidden, activation="relu"),
+            keras.layers.Dropout(0.1),
+            keras.layers.Dense(1, activation="sigmoid"),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def train(keras, parallel, n_hidden):
+    x, y = data()
+    model = dense(keras, n_hidden)
+    with_start = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: prepare(model))
+
+    def prepare(model):
+        parallel.prepare(model)  # as the session does
+
+    history = model.fit(
+        x, y, batch_size=BATCH, epochs=EPOCHS, verbose=0, callbacks=[with_start],
+        validation_split=0.1,
+    )  # fmt: skip
+    figures = parallel.figures()
+    return {
+        "loss": history.history["loss"],
+        "accuracy": model.evaluate(x, y, verbose=0)[1],
+        "n_iterations": int(model.optimizer.iterations.numpy()),
+        "rows": parallel._slices.n_examples,
+        "n_predictions": len(model.predict(x, verbose=0)),
+        "n_steps": figures.n_steps,
+        "exchange_loss": figures.loss,
+        "n_percent": figures.n_percent,
+    }
+
+
+def own_loop(keras):
+    """What a script gets to hear that applies gradients by itself."""
+    model = dense(keras, 4)
+    try:
+        model.optimizer.apply_gradients([(v * 0, v) for v in model.trainable_variables])
+    except Exception as error:  # noqa: BLE001 - is the result
+        return f"{type(error).__name__}: {error}"
+    return "applied"
+
+
+def main():
+    framework, _, rank, ports, out = sys.argv[1:6]
+    rank = int(rank)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    if framework == "tf_keras":
+        os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    from launcher.worker.decentralized import new_decentralized
+    from launcher.worker.job import Decentralized
+
+    addresses = [[f"127.0.0.1:{port}"] for port in ports.split(",")]
+    parallel = new_decentralized(Decentralized(SECRET), rank, addresses)
+    keras = __import__(framework)
+    parallel.install([framework])
+    results = {}
+    for n_hidden in (16, 24):  # the second model has links of its own
+        keras.utils.set_random_seed(1)
+        results[n_hidden] = train(keras, parallel, n_hidden)
+        parallel.reset()
+    parallel.settle()
+    results["own_loop"] = own_loop(keras)
+    parallel.exchange.close()
+    Path(out).write_bytes(pickle.dumps(results))
+    os._exit(0)  # collecting all those graphs would take seconds
+
+
+if __name__ == "__main__":
+    main()

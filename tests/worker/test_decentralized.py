@@ -1,0 +1,35 @@
+"""Unmodified Keras models that train decentralized, in processes of their own."""
+
+import pytest
+
+from tests.worker.groups import run_processes
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module", params=["keras", "tf_keras"])
+def ranks(request):
+    return run_processes("decentralized_worker.py", request.param, 2)
+
+
+def test_every_worker_learns_and_takes_the_scripts_steps(ranks):
+    for rank in ranks:
+        for n_hidden in (16, 24):
+            found = rank[n_hidden]
+            assert found["accuracy"] > 0.8
+            assert found["loss"][-1] < 0.7 * found["loss"][0]
+            assert found["n_iterations"] == found["n_steps"] == 8 * 9
+            assert found["n_predictions"] == 480
+            assert found["exchange_loss"] < found["loss"][0]
+            assert len(found["n_percent"]) <= 1  # the other one may have ended before
+
+
+def test_the_workers_share_each_batch_out(ranks):
+    for n_hidden in (16, 24):
+        assert 0.5 * 48 <= sum(rank[n_hidden]["rows"] for rank in ranks) <= 1.5 * 48
+
+
+def test_a_loop_of_the_scripts_own_is_refused_with_the_remedy(ranks):
+    for rank in ranks:
+        assert "ScriptError" in rank["own_loop"]
+        assert "Use model.fit" in rank["own_loop"]
