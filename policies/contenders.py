@@ -11,10 +11,11 @@ from policies.candidates import strategies
 from policies.cost_model import evaluation_s, step_parts
 from policies.forecast import Forecast, room_s
 from policies.hindsight import Hindsight, Judged
-from policies.past import PastRun, parts_of, sound
+from policies.past import PastRun, sound
 from policies.paths import Paths, paths_between
 from policies.question import ALLREDUCE, Arm, Case, Question, RingLink, Rule
 from policies.recommend import recommend
+from policies.rows import prior_of
 from policies.schema import Experience, Plan
 from policies.survey import Survey, survey
 
@@ -142,7 +143,7 @@ def _speedups(found: Sequence[Experience]) -> dict[Arm, float]:
 def _profiled_s(each: Experience) -> float:
     """A step of one worker on the first node of a plan."""
     alone = Plan(1, each.plan.nodes[:1], ALLREDUCE, each.plan.options)
-    return parts_of(replace(each, plan=alone)).total_s
+    return prior_of(replace(each, plan=alone)).total_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def _contenders() -> Iterator[Contender]:
     yield Contender("cold", "This launcher, knowing no run.", _cold)
     yield Contender("prior", "This launcher's cost model, which has learned nothing.", _prior)
     for name, rule in RULES.items():
-        summary = (rule.__doc__ or "").strip().splitlines()[0]
+        summary = (rule.__doc__ or "").strip().splitlines()[0].replace("`", "")
         yield Contender(name.lower().replace(" ", "-"), summary, _by_rule(rule))
 
 

@@ -11,10 +11,11 @@ from policies.cost_model import StepParts, nodes_cost_usd_per_h, step_parts
 from policies.features import NOISE, NOISE_EXCHANGE
 from policies.forecast import LogNormal, from_moments, startup_time
 from policies.node_start import lingering_usd, node_start
-from policies.past import PastRun, parts_of, sound
+from policies.past import PastRun, sound
 from policies.paths import Paths
 from policies.residual import Residual
 from policies.robust import Prior
+from policies.rows import prior_of
 from policies.schema import Basis, Experience, Plan
 from policies.startup import NOISE as STARTUP_NOISE
 from policies.startup import startup_parts
@@ -88,7 +89,7 @@ class Hindsight:
     def _rows_by_script(self) -> dict[str, list[_Row]]:
         found: dict[str, list[_Row]] = {}
         for each in self._segments:
-            found.setdefault(each.workload.fingerprint, []).append(_Row(each, parts_of(each)))
+            found.setdefault(each.workload.fingerprint, []).append(_Row(each, prior_of(each)))
         return found
 
     def judge(self, past: PastRun, plan: Plan, paths: Paths) -> Judged:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from policies.constants import S_PER_H
-from policies.cost_model import StepParts, evaluation_s, nodes_cost_usd_per_h, step_parts
-from policies.paths import paths_between
+from policies.cost_model import evaluation_s, nodes_cost_usd_per_h
+from policies.rows import prior_of
 from policies.schema import Experience, Plan, Situation, Work
 
 
@@ -92,13 +92,7 @@ def _evaluation_s(past: PastRun) -> float:
     each_s = past.main.evaluation_s
     if each_s is not None and math.isfinite(each_s) and each_s > 0.0:
         return each_s * past.work.epochs
-    return evaluation_s(parts_of(past.main), past.work)
-
-
-def parts_of(each: Experience) -> StepParts:
-    """What the cost model says of a segment's step, before any experience."""
-    links = paths_between(each.nodes, each.network).links_of(each.plan)
-    return step_parts(each.plan, each.nodes, links, each.workload, each.global_batch)
+    return evaluation_s(prior_of(past.main), past.work)
 
 
 def flaw_of(each: Experience) -> str | None:
@@ -113,7 +107,7 @@ def flaw_of(each: Experience) -> str | None:
     if each.startup_s is not None and not (math.isfinite(each.startup_s) and each.startup_s >= 0):
         return f"its record has a start-up of {each.startup_s} s"
     try:
-        total_s = parts_of(each).total_s
+        total_s = prior_of(each).total_s
     except (ValueError, ArithmeticError, LookupError) as error:
         return f"its record makes no sense ({error})"
     return None if math.isfinite(total_s) and total_s > 0.0 else "its record makes no sense"

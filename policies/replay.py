@@ -11,7 +11,8 @@ from policies.cost_model import nodes_cost_usd_per_h
 from policies.data_ahead import bringing_s, egress_usd
 from policies.forecast import from_moments
 from policies.hindsight import Judged, are_alike
-from policies.past import PastRun, ledger, parts_of
+from policies.past import PastRun, ledger
+from policies.rows import prior_of
 from policies.schema import Basis, Interval, Plan
 
 # A policy that tries plans pays for a start-up and so many steps of each; one worker was profiled
@@ -129,7 +130,7 @@ def _is_own(judged: Judged, past: PastRun, *, first_only: bool) -> bool:
     """Whether a plan is the one that the run trained under, as far as time and price go."""
     own = past.segments[:1] if first_only else past.segments
     return all(
-        are_alike(parts_of(each), judged.parts)
+        are_alike(prior_of(each), judged.parts)
         and math.isclose(nodes_cost_usd_per_h(each.plan, each.nodes), judged.usd_per_h)
         for each in own
     )
@@ -174,7 +175,7 @@ def _whole(past: PastRun, judged: Judged) -> tuple[Interval, Interval]:
     computing. All else stays as it was in the run, so that no error of the model in it is taken
     for a gain.
     """
-    own, main = ledger(past), parts_of(past.main)
+    own, main = ledger(past), prior_of(past.main)
     in_evaluation_s = own.evaluation_s * judged.parts.compute_s / main.compute_s
     data_s, data_usd = _data(past, judged.plan)
     beside_s = own.rest_s + in_evaluation_s + data_s

@@ -19,6 +19,7 @@ from policies.features import (
     setting_of,
 )
 from policies.links import links_between
+from policies.memo import remembered_of
 from policies.paths import paths_between
 from policies.robust import Prior
 from policies.schema import Experience, Node
@@ -168,6 +169,7 @@ def _is_time(seconds: float) -> bool:
     return math.isfinite(seconds) and seconds > 0.0
 
 
+@remembered_of
 def prior_of(e: Experience) -> StepParts:
     """The step that the prior said; what was not measured is inferred with the help of others."""
     held, path = frozenset(e.plan.nodes), e.plan.options.path

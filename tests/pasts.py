@@ -14,7 +14,7 @@ from launcher.record import (
     timestamp,
 )
 from policies.cost_model import nodes_cost_usd_per_h
-from policies.past import parts_of
+from policies.rows import prior_of
 from policies.schema import Experience, Plan, PlanOptions, Work, Workload
 from tests.fakes import NODE_IDS, NOW, a_decision, a_network, a_node, a_request, a_workload
 
@@ -80,5 +80,5 @@ def a_trained(
 
 def true_step_s(plan: Plan, load: Workload) -> float:
     """What a step really takes, in seconds."""
-    parts = parts_of(Experience("", NODES, a_network(), load, plan, 256, 1, 1.0))
+    parts = prior_of(Experience("", NODES, a_network(), load, plan, 256, 1, 1.0))
     return COMPUTE * parts.compute_s + EXCHANGE * parts.exchange_s

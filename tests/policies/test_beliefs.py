@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from policies.beliefs import Beliefs, believed
-from policies.past import parts_of
+from policies.rows import prior_of
 from policies.schema import Experience, Limits, NodeStart, Plan, Work
 from tests.policies import cases
 
@@ -48,7 +48,7 @@ def test_between_many_groups_there_is_one_class() -> None:
 
 
 def test_training_reaches_less_than_the_probe_once_steps_say_so() -> None:
-    parts = parts_of(measured("abc", 1.0))
+    parts = prior_of(measured("abc", 1.0))
     slower_s = parts.compute_s + 1.5 * parts.exchange_s
     slow = [measured("abc", slower_s, f"hare-{i}") for i in range(6)]
     before, after = of().links[0].reached[0], of(*slow).links[0].reached[0]

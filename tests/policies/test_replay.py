@@ -4,10 +4,11 @@ import pytest
 
 from policies.contenders import CONTENDERS, Asked, Choice, Contender, table_of
 from policies.hindsight import Hindsight, are_alike
-from policies.past import PastRun, flaw_of, ledger, parts_of
+from policies.past import PastRun, flaw_of, ledger
 from policies.question import Arm
 from policies.recommend import NoPlanError
 from policies.replay import TRIAL_STEPS, replayed, total
+from policies.rows import prior_of
 from policies.schema import Experience, Interval, Limits, Plan, Work
 from tests.policies import cases
 
@@ -76,7 +77,7 @@ def test_what_nobody_measured_is_predicted_with_an_interval() -> None:
 
 
 def test_the_prediction_has_learned_from_every_run() -> None:
-    own_s = parts_of(measured(TWO, 0.1)).total_s
+    own_s = prior_of(measured(TWO, 0.1)).total_s
     run, plan = past(measured(TWO, own_s)), cases.plan_on("abc")
     alone = replayed(asked(run), always(plan)).step_s.mean
     slow = [measured(TWO, 1.15 * own_s, f"hare-{i}") for i in range(6)]
@@ -125,7 +126,7 @@ def test_evaluation_follows_computing() -> None:
     run = with_evaluation(past(own))
     assert ledger(run).evaluation_s == pytest.approx(8.0)
     more = replayed(asked(run, other), always(ONE)).lost_s.mean
-    ratio = parts_of(other).compute_s / parts_of(own).compute_s
+    ratio = prior_of(other).compute_s / prior_of(own).compute_s
     assert more == pytest.approx(8.0 * (ratio - 1.0))
 
 
@@ -199,11 +200,11 @@ def test_a_table_holds_speedups_by_script_and_latency() -> None:
     near, far_case = table_of([measured(ONE, 0.15), measured(TWO, 0.1), far])
     assert near.speedup == {Arm(1): 1.0, Arm(2): pytest.approx(1.5)}
     assert far_case.rtt_s == pytest.approx(0.05, rel=0.1)
-    assert far_case.speedup[Arm(2)] == pytest.approx(parts_of(measured(ONE, 1.0)).total_s / 0.4)
+    assert far_case.speedup[Arm(2)] == pytest.approx(prior_of(measured(ONE, 1.0)).total_s / 0.4)
 
 
 def test_plans_are_alike_up_to_a_half_octave() -> None:
-    parts = parts_of(measured(TWO, 0.1))
+    parts = prior_of(measured(TWO, 0.1))
     assert are_alike(parts, replace(parts, compute_s=parts.compute_s * 1.4))
     assert not are_alike(parts, replace(parts, compute_s=parts.compute_s * 1.5))
     assert are_alike(parts, replace(parts, latency_s=parts.latency_s + 0.01 * parts.total_s))
@@ -224,4 +225,4 @@ def test_plans_are_alike_up_to_a_half_octave() -> None:
 def test_a_segment_that_cannot_be_judged_says_why(change: dict[str, object], flaw: str) -> None:
     segment = replace(measured(ONE, 0.1), **change)
     assert flaw in (flaw_of(segment) or "nothing")
-    assert Hindsight([segment]).alike("script-a", parts_of(measured(ONE, 0.1))) == []
+    assert Hindsight([segment]).alike("script-a", prior_of(measured(ONE, 0.1))) == []
