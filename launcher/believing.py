@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from launcher.errors import RecordError
 from launcher.network_text import near_groups
 from launcher.past_runs import SENSELESS, History
@@ -52,6 +54,7 @@ def beliefs_of(record: RunRecord, records: Sequence[RunRecord]) -> Beliefs:
     return found
 
 
+@np.errstate(all="ignore")  # of values that cannot be
 def _beliefs(record: RunRecord, history: History) -> Beliefs | None:
     situation = record.situation(0)
     if situation is None or not situation.workload.node_kinds or not situation.nodes:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 
+import numpy as np
+
 from launcher.errors import UsageError
 from launcher.past_runs import SENSELESS, History, LeftOut
 from launcher.record import parse_timestamp
@@ -82,6 +84,7 @@ def contender_named(name: str) -> Contender:
     raise UsageError(f"--policy {name!r} is not known.{hint} There are: {', '.join(CONTENDERS)}.")
 
 
+@np.errstate(all="ignore")  # of values that cannot be, which then are flaws
 def pasts_of(runs: Runs, storage: str, last: int) -> Pasts:
     """The last so many runs, to be asked about with what was known when each began."""
     history, records = History(runs.records), runs.records[:last]
@@ -98,6 +101,7 @@ def pasts_of(runs: Runs, storage: str, last: int) -> Pasts:
     )
 
 
+@np.errstate(all="ignore")
 def replay(pasts: Pasts, contender: Contender) -> Replay:
     """Ask one policy about all runs."""
     outcomes = [_replayed(asked, contender) for asked in pasts.asked]
