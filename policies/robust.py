@@ -128,7 +128,7 @@ def robust_fit(
         groups: rows with a deviation in common.
     """
     prior = prior or standard(x.shape[1])
-    root = np.linalg.cholesky(prior.covariance)
+    root = np.asarray(np.linalg.cholesky(prior.covariance), float)
     columns = np.column_stack([x @ root, y - x @ prior.mean])
     rows = _Rows(x, y, columns, noise, prior, root, groups)
     used, scale = weight * 1e-6, 1.0
@@ -223,7 +223,8 @@ class _Rows:
         group, q = self.groups.of_row, precision * self.groups.loading
         along = _sums(q[:, None] * columns, group)
         share = along / (1.0 + np.bincount(group, q * q))[:, None]
-        return found - np.asarray(np.einsum("ij,ik->jk", along, share), float)
+        found -= np.einsum("ij,ik->jk", along, share)
+        return found
 
     def posterior(self, used: Floats, fit: _Fit) -> Posterior:
         """Of the weights themselves, and of the groups' deviations."""
