@@ -162,7 +162,10 @@ def room_s(situation: Situation, usd_per_h: float, lingering_usd: float = 0.0) -
     room = math.inf
     if limits.deadline_s is not None:
         room = limits.deadline_s - situation.spent_s
-    if limits.budget_usd is not None and usd_per_h > 0.0:
+    if limits.budget_usd is not None:
         left_usd = limits.budget_usd - situation.spent_usd - lingering_usd
-        room = min(room, left_usd / usd_per_h * S_PER_H)
+        if usd_per_h > 0.0:
+            room = min(room, left_usd / usd_per_h * S_PER_H)
+        elif left_usd < 0.0:  # nodes for nothing, and data that cost more than there is
+            room = 0.0
     return max(room, 0.0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from launcher import keeper as keeper_module
+from launcher.errors import StorageError
 from launcher.fetch import Fetching
 from launcher.keeper import Keeper, checkpoint_paths
 from launcher.storage import Storage
@@ -184,6 +185,14 @@ def test_wrong_credentials_are_told_without_the_secret(server: ObjectStore) -> N
     with pytest.raises(DataMissingError, match=r"nothing at s3://data/nothing\?") as error_2:
         list_sources([below(server.uri("data"), "nothing")])
     assert SECRET not in str(error_2.value)
+
+
+def test_storage_with_wrong_credentials_is_told_without_the_secret(server: ObjectStore) -> None:
+    storage = Storage.open(server.uri("first").replace(SECRET, "wrongsecret"))
+    with pytest.raises(StorageError, match=r"ACCESS_DENIED.* Check the credentials") as error:
+        storage.check_writable()
+    assert "wrongsecret" not in str(error.value)
+    assert error.value.exit_code == 4
 
 
 def test_a_public_bucket_needs_no_credentials(

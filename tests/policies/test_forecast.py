@@ -10,7 +10,7 @@ from policies.cost_model import step_time_s
 from policies.forecast import LogNormal, forecast, from_moments, room_s
 from policies.links import links_between
 from policies.residual import learn
-from policies.schema import Limits, Work
+from policies.schema import DataAhead, Limits, NodeData, Work
 from policies.startup import startup_parts
 from tests.policies.cases import network, node, plan_on, situation, situations
 
@@ -40,6 +40,23 @@ def test_cost_is_price_of_all_nodes_held_times_time():
 def test_evaluation_takes_time():
     judged = replace(AB, work=Work(10_000, 10, 256, validation_steps=100))
     assert of(judged, "a").time.mean > of(AB, "a").time.mean
+
+
+def test_data_that_nodes_lack_take_time_and_money():
+    ahead = DataAhead(10**10, (NodeData("a", 0),), 1e8, "measured", False, 0.09e-9)
+    case = replace(AB, data=ahead)
+    assert of(case, "a") == of(AB, "a")
+    bare, found = of(AB, "b"), of(case, "b")
+    assert found.time.mean == pytest.approx(bare.time.mean + 102.0)
+    assert found.cost_usd == pytest.approx(bare.cost_usd + 102.0 * 0.36 / 3600 + 0.9)
+
+
+def test_data_over_the_budget_do_not_fit_though_nodes_are_free():
+    ahead = DataAhead(10**10, (), 1e8, "measured", False, 0.09e-9)
+    free = situation([node("a", price=0.0)], network("a"))
+    tight = replace(free, data=ahead, limits=Limits(budget_usd=0.5))
+    assert of(tight, "a").p_fits == 0.0
+    assert of(replace(tight, limits=Limits(budget_usd=1.0)), "a").p_fits == 1.0
 
 
 def test_a_log_normal_has_its_moments_and_its_interval():
