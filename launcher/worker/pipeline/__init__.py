@@ -1,0 +1,6 @@
+"""Training a model that is cut into stages, each in a process of its own (model parallelism).
+
+`keras_graph.py` reads a model's layers in order, `refusals.py` says what cannot be split,
+`stage.py` computes a stage, `schedule.py` says in which order, `messages.py` carries activations
+and their gradients, `part.py` is a rank's share of each step.
+"""

@@ -1,0 +1,101 @@
+"""What each layer of a model takes: time, memory, and what goes over a cut after it."""
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from launcher.worker.model_facts import item_bytes
+from launcher.worker.pipeline.keras_graph import Graph
+from launcher.worker.pipeline.stage import Answers, Stage
+
+N_REPEATS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """What a layer takes, for one micro-batch.
+
+    Attributes:
+        name: of the layer.
+        compute_s: forward and backward pass, measured.
+        state_bytes: weights, their gradients and the optimizer's state.
+        kept_bytes: its inputs and outputs, which the backward pass needs; a layer that computes in
+            many steps, such as an LSTM, keeps more inside.
+        cut_bytes: what goes to the next stage if the model is cut after this layer.
+        uncut_because: why it cannot be cut there, where it cannot.
+    """
+
+    name: str
+    compute_s: float
+    state_bytes: int
+    kept_bytes: int
+    cut_bytes: int
+    uncut_because: str | None
+
+
+def measured_layers(
+    graph: Graph, inputs: Sequence[Any], targets: Any, sample_weight: Any = None
+) -> tuple[LayerCost, ...]:
+    """Runs each layer a few times on one micro-batch, alone; no weight is changed by that.
+
+    What the first layers give is what the next ones get, so layers see data as in training. States
+    that a forward pass changes (moving averages, metrics) are put back.
+
+    Args:
+        graph: the model.
+        inputs: a micro-batch of the model's inputs.
+        targets: its targets.
+        sample_weight: its rows' weights, if they have any.
+    """
+    states = [variable for variable in graph.model.variables if not variable.trainable]
+    before = [variable.numpy() for variable in states]
+    costs, tensors = [], None
+    for number in range(len(graph.calls)):
+        stage = Stage(graph, number, number + 1)
+        given = stage.chosen(inputs) if tensors is None else tensors
+        answers = Answers(targets, sample_weight) if stage.is_last else None
+        compute_s, tensors = _timed(stage, given, answers)
+        costs.append(_cost(graph, number, stage, len(inputs[0]), compute_s))
+    for variable, value in zip(states, before, strict=True):
+        variable.assign(value)
+    graph.model.reset_metrics()
+    return tuple(costs)
+
+
+def _timed(stage: Stage, inputs: Sequence[Any], answers: Answers | None) -> tuple[float, list[Any]]:
+    """Median time of a forward and backward pass, and what goes over the cut behind."""
+    times, given = [], []
+    for _ in range(1 + N_REPEATS):  # the first one compiles
+        begun = time.perf_counter()
+        passed = stage.forward(inputs, 1.0, answers=answers)
+        floats = [output for output in passed.outputs if output.dtype.is_floating]
+        gradients = stage.backward(passed, [np.ones_like(output) for output in floats])
+        _ = [gradient.numpy() for gradient in gradients]
+        times.append(time.perf_counter() - begun)
+        given = passed.outputs
+        stage.forget()
+    return statistics.median(times[1:]), given
+
+
+def _cost(graph: Graph, number: int, stage: Stage, n_rows: int, compute_s: float) -> LayerCost:
+    call, cut = graph.calls[number], number + 1
+    return LayerCost(
+        call.name,
+        compute_s,
+        stage.state_bytes,
+        n_rows * _row_bytes([*call.inputs, *call.outputs]),
+        n_rows * _row_bytes(graph.crossing(cut)),
+        graph.why_not(cut) if cut < len(graph.calls) else None,
+    )
+
+
+def _row_bytes(tensors: Sequence[Any]) -> int:
+    """Bytes of an example; sizes that are not known count once."""
+    return sum(
+        item_bytes(tensor) * math.prod(size or 1 for size in tensor.shape[1:]) for tensor in tensors
+    )
