@@ -10,8 +10,8 @@ import numpy as np
 from policies.arrays import Floats
 from policies.cost_model import StepParts, checkpoint_s, evaluation_s
 from policies.robust import Correction, Posterior, before_any_row, robust_fit, standard
-from policies.rows import OTHER_SCRIPT, Rows
-from policies.schema import Experience, Work
+from policies.rows import Rows, kinship, machines_of
+from policies.schema import Experience, Node, Work
 
 # How far the assumed time may be off, as standard deviations of its logarithm: of every script,
 # and of one script besides.
@@ -41,15 +41,30 @@ class LearnedPauses:
         return _correction(self.checkpoint_fit, _features(CHECKPOINT, OWN_CHECKPOINT, own=True))
 
 
-def learn_pauses(rows: Rows, script: str) -> LearnedPauses:
-    """The posteriors after what was measured; that of other scripts weighs less."""
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """log(observed / prior) of a pause, whether of the script itself, and what it counts."""
+
+    log_ratio: float
+    own: bool
+    weight: float
+
+
+def learn_pauses(rows: Rows, script: str, nodes: Sequence[Node]) -> LearnedPauses:
+    """The posteriors after what was measured.
+
+    What other scripts and other clusters took weighs less.
+    """
+    machines = machines_of(nodes)
     evaluated, kept = [], []
     for e, parts in zip(rows.experience, rows.parts, strict=True):
-        own, prior_s = e.workload.fingerprint == script, _evaluation_s(e, parts)
+        own, weight = e.workload.fingerprint == script, kinship(e, script, machines)
+        prior_s = _evaluation_s(e, parts)
         if e.evaluation_s and _is_time(e.evaluation_s) and prior_s > 0.0:
-            evaluated.append((own, math.log(e.evaluation_s / prior_s)))
+            evaluated.append(_Pause(math.log(e.evaluation_s / prior_s), own, weight))
+        prior_s = checkpoint_s(e.workload.payload_bytes)
         if e.checkpoint_s and _is_time(e.checkpoint_s):
-            kept.append((own, math.log(e.checkpoint_s / checkpoint_s(e.workload.payload_bytes))))
+            kept.append(_Pause(math.log(e.checkpoint_s / prior_s), own, weight))
     return LearnedPauses(
         _fit(evaluated, EVALUATION, OWN_EVALUATION), _fit(kept, CHECKPOINT, OWN_CHECKPOINT)
     )
@@ -69,12 +84,12 @@ def _features(shared: float, own_part: float, *, own: bool) -> Floats:
     return np.array([shared, own_part * own])
 
 
-def _fit(rows: Sequence[tuple[bool, float]], shared: float, own_part: float) -> Posterior:
-    if not rows:
+def _fit(pauses: Sequence[_Pause], shared: float, own_part: float) -> Posterior:
+    if not pauses:
         return before_any_row(standard(2), NOISE)
-    x = np.array([_features(shared, own_part, own=own) for own, _ in rows])
-    weight = np.array([1.0 if own else OTHER_SCRIPT for own, _ in rows])
-    return robust_fit(x, np.array([y for _, y in rows]), weight, NOISE)
+    x = np.array([_features(shared, own_part, own=each.own) for each in pauses])
+    y = np.array([each.log_ratio for each in pauses])
+    return robust_fit(x, y, np.array([each.weight for each in pauses]), NOISE)
 
 
 def _correction(posterior: Posterior, x: Floats) -> Correction:

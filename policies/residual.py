@@ -27,7 +27,7 @@ from policies.robust import (
     robust_fit,
     standard,
 )
-from policies.rows import OTHER_SCRIPT, relevant, rows_of
+from policies.rows import relevant, rows_of
 from policies.schema import Experience, Situation
 from policies.startup import LearnedStartup, learn_startup
 
@@ -87,8 +87,8 @@ def _learn(situation: Situation, experience: Sequence[Experience], believed: Pri
         script,
         before_any_row(believed, NOISE),
         {},
-        learn_startup(known, script, OTHER_SCRIPT),
-        learn_pauses(rows, script),
+        learn_startup(known, script, nodes),
+        learn_pauses(rows, script, nodes),
         0,
         node_start_by_type=learn_node_starts(nodes, known),
     )

@@ -120,17 +120,20 @@ def relevant(
     return sorted(known, key=rank)[:MOST]
 
 
+def kinship(e: Experience, script: str, machines: Collection[tuple[str, str]]) -> float:
+    """How much a segment tells of `script` on these machines, in (0, 1]."""
+    own = 1.0 if e.workload.fingerprint == script else OTHER_SCRIPT
+    return own * (1.0 if is_here(e, machines) else OTHER_CLUSTER)
+
+
 def rows_of(experience: Sequence[Experience], script: str, nodes: Sequence[Node]) -> Rows:
     """The rows of what was measured, for plans of `script` on `nodes`."""
     machines = machines_of(nodes)
     found = []
     for e in experience:
         if e.steps > 0 and _is_time(e.step_s):
-            own = e.workload.fingerprint == script
-            weight = (1.0 if own else OTHER_SCRIPT) * (
-                1.0 if is_here(e, machines) else OTHER_CLUSTER
-            )
-            found.append(_Row(e, prior_of(e), own, weight * e.steps / (e.steps + FEW_STEPS)))
+            weight = e.steps / (e.steps + FEW_STEPS) * kinship(e, script, machines)
+            found.append(_Row(e, prior_of(e), e.workload.fingerprint == script, weight))
     return _rows(found)
 
 

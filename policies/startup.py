@@ -11,6 +11,7 @@ from policies.arrays import Floats
 from policies.constants import CONSTANTS
 from policies.cost_model import held_cpus
 from policies.robust import Correction, Posterior, before_any_row, robust_fit, standard
+from policies.rows import kinship, machines_of
 from policies.schema import Experience, Node, Plan, Workload
 
 # How far each part may be off, as standard deviation of its logarithm.
@@ -108,9 +109,12 @@ def startup_features(parts: StartupParts) -> Floats:
 
 
 def learn_startup(
-    experience: Sequence[Experience], script: str, other_weight: float
+    experience: Sequence[Experience], script: str, nodes: Sequence[Node]
 ) -> LearnedStartup:
-    """The posterior after the start-ups that were timed; those of other scripts weigh less."""
+    """The posterior after the start-ups that were timed.
+
+    Those of other scripts and of other clusters weigh less.
+    """
     timed = [
         (e, e.startup_s)
         for e in experience
@@ -122,5 +126,6 @@ def learn_startup(
     parts = [startup_parts(e.plan, e.nodes, e.workload) for e, _ in timed]
     x = np.array([startup_features(each) for each in parts])
     y = np.array([math.log(s / p.total_s) for (_, s), p in zip(timed, parts, strict=True)])
-    own = np.array([e.workload.fingerprint == script for e, _ in timed])
-    return LearnedStartup(robust_fit(x, y, np.where(own, 1.0, other_weight), NOISE))
+    machines = machines_of(nodes)
+    weight = np.array([kinship(e, script, machines) for e, _ in timed])
+    return LearnedStartup(robust_fit(x, y, weight, NOISE))

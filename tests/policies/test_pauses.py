@@ -17,7 +17,7 @@ CASE = situation([node(x) for x in "ab"], network("ab"), Work(1_000, 10, 256, 40
 
 
 def learned(*seen):
-    return learn_pauses(rows_of(seen, "script-a", CASE.nodes), "script-a")
+    return learn_pauses(rows_of(seen, "script-a", CASE.nodes), "script-a", CASE.nodes)
 
 
 def run(**measured):
@@ -55,6 +55,12 @@ def test_checkpoints_of_another_script_tell_less():
     own = run(checkpoint_s=3.0 * checkpoint_s(LOAD.payload_bytes))
     other = replace(own, workload=replace(LOAD, fingerprint="script-b"))
     assert 0.0 < learned(other).checkpoint.mean < learned(own).checkpoint.mean
+
+
+def test_checkpoints_of_another_cluster_tell_less():
+    here = run(checkpoint_s=3.0 * checkpoint_s(LOAD.payload_bytes))
+    there = replace(here, nodes=tuple(replace(n, ip="10.7.0.1") for n in here.nodes))
+    assert 0.0 < learned(there).checkpoint.mean < learned(here).checkpoint.mean
 
 
 def test_runs_without_evaluation_tell_nothing_of_it():
