@@ -58,8 +58,8 @@ def fetch(
     try:
         store = open_store(make_storage(storage, environment), session.index, run)
         logs = session.start_logging(progress.line)
-        progress.stage(f"fetching {run}")
         with run_origin(session, run, store, address, logs) as origin:
+            progress.stage(f"fetching {run}")
             shown = _Shown(run, progress.stage, is_tty=session.terminal.stderr_is_tty)
             fetching = Fetching(origin, folder, is_overwriting=overwrite, tell=shown.tell)
             found = fetching.fetched(kinds)
