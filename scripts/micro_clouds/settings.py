@@ -66,13 +66,13 @@ def layout() -> Layout:
 def methods() -> list[Method]:
     """All ways that are compared."""
     return [
-        Method("ring-BSP", _synchronous, False, (0.1, 0.2, 0.4), is_ring=True),
-        Method("direct", _synchronous, True, (0.1, 0.2, 0.4)),
+        Method("ring-BSP", _synchronous, False, (0.2, 0.4, 0.8), is_ring=True),
+        Method("direct", _synchronous, True, (0.2, 0.4, 0.8)),
         Method("Gaia 1 %", _gaia(0.01), False, (0.02, 0.05, 0.1)),
         Method("Gaia 10 %", _gaia(0.1), False, (0.02, 0.05, 0.1)),
-        Method("Ako", _ako, False, (0.02, 0.05, 0.1)),
-        Method("Hop", _hop, False, (0.05, 0.1, 0.2)),
-        Method("decentralized", dlion(DlionOptions()), True, (0.1, 0.2, 0.4)),
+        Method("Ako", _ako, False, (0.1, 0.2, 0.4)),
+        Method("Hop", _hop, False, (0.2, 0.4, 0.8)),
+        Method("decentralized", dlion(DlionOptions()), True, (0.4, 0.8, 1.6)),
     ]
 
 

@@ -15,7 +15,7 @@ from launcher.worker.exchange.decentralized.message import HEADER_BYTES, Kind, M
 from launcher.worker.exchange.decentralized.residual import Residual
 from launcher.worker.exchange.decentralized.roster import Roster
 from launcher.worker.exchange.decentralized.rule import Replica, Step
-from launcher.worker.exchange.decentralized.sparse import Span, Vector
+from launcher.worker.exchange.decentralized.sparse import VALUE_BYTES, Span, Vector
 from launcher.worker.exchange.decentralized.staleness import Staleness
 from launcher.worker.exchange.decentralized.transfer import (
     TransferOptions,
@@ -154,8 +154,8 @@ class Dlion:
 
     def ask_best(self, capacity_bytes: Mapping[int, int]) -> list[Outgoing]:
         """Asks for the weights of the worker with the least loss, unless it is this one."""
-        every = replace(self._options.transfer, behind=0.0)
-        source = source_of(every, self.roster.own, self.roster.by_peer, capacity_bytes)
+        any_better = replace(self._options.transfer, behind=0.0, most_steps=None)
+        source = self._source(any_better, capacity_bytes)
         return self._ask(source)
 
     def take_over_pulled(self, replica: Replica) -> None:
@@ -186,7 +186,7 @@ class Dlion:
         if capacity_bytes <= 0:
             return None
         if not self._options.prioritised:
-            capacity_bytes = HEADER_BYTES + 4 * self._layout.size
+            capacity_bytes = HEADER_BYTES + VALUE_BYTES * self._layout.size
         part = self._residuals[peer].take(capacity_bytes - HEADER_BYTES)
         told = self.roster.told(peer)
         if part is None:
@@ -212,10 +212,14 @@ class Dlion:
         if not options.every_steps or own.step % options.every_steps:
             return []
         owed, self._owed = self._owed, None
-        best = source_of(options, own, self.roster.by_peer, capacity_bytes)
+        best = self._source(options, capacity_bytes)
         if best is None:
             return self._ask(owed, is_owed=True)
         return self._ask(best, is_owed=best == owed)
+
+    def _source(self, options: TransferOptions, capacity_bytes: Mapping[int, int]) -> int | None:
+        size_bytes = VALUE_BYTES * self._layout.size
+        return source_of(options, self.roster.own, self.roster.by_peer, capacity_bytes, size_bytes)
 
     def _ask(self, peer: int | None, *, is_owed: bool = False) -> list[Outgoing]:
         if peer is None or self._asked is not None:

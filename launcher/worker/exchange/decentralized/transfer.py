@@ -16,12 +16,15 @@ class TransferOptions:
         behind: a worker is behind when its loss is so much above the best one's, relative.
         as_good: workers whose losses are so little above the best one's are as good as it,
             relative; of these, the one over the cheapest path is asked.
+        most_steps: that the transfer may take; None for any number. While weights travel, the
+            link carries no gradients, and what arrives is so much older.
     """
 
     every_steps: int = 100
     merge: float = 0.75
     behind: float = 0.1
     as_good: float = 0.02
+    most_steps: float | None = 10.0
 
     def __post_init__(self) -> None:
         if self.every_steps < 0 or not 0 < self.merge <= 1:
@@ -33,16 +36,22 @@ def source_of(
     own: Standing,
     standing_by_peer: Mapping[int, Standing],
     capacity_bytes: Mapping[int, int],
+    size_bytes: int,
 ) -> int | None:
-    """The peer to pull weights from; None where this worker is not behind.
+    """The peer to pull weights from; None where this worker is behind nobody within reach.
 
     Args:
         options: see there.
         own: how far this worker is.
         standing_by_peer: how far the others are.
         capacity_bytes: what the link to each of them carries in a step.
+        size_bytes: of the weights.
     """
-    losses = {p: s.loss for p, s in standing_by_peer.items() if s.loss is not None}
+    losses = {
+        peer: standing.loss
+        for peer, standing in standing_by_peer.items()
+        if standing.loss is not None and _is_near(options, capacity_bytes.get(peer, 0), size_bytes)
+    }
     if own.loss is None or not losses:
         return None
     best = min(losses.values())
@@ -50,6 +59,10 @@ def source_of(
         return None
     good = [peer for peer, loss in losses.items() if loss <= best + options.as_good * abs(best)]
     return max(good, key=lambda peer: (capacity_bytes.get(peer, 0), -losses[peer], -peer))
+
+
+def _is_near(options: TransferOptions, capacity_bytes: int, size_bytes: int) -> bool:
+    return options.most_steps is None or options.most_steps * capacity_bytes >= size_bytes
 
 
 def is_behind(options: TransferOptions, own: Standing, loss: float | None) -> bool:

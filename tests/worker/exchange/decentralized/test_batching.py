@@ -114,12 +114,23 @@ def at(loss, step=10):
 
 def test_weights_come_over_the_cheapest_path_from_one_as_good_as_the_best():
     peers = {1: at(0.500), 2: at(0.505), 3: at(0.8)}
+
+    def source(options, own, capacities, peers=peers, size_bytes=100):
+        return source_of(options, own, peers, capacities, size_bytes)
+
     capacities = {1: 10, 2: 1000, 3: 9000}
-    assert source_of(TransferOptions(), at(0.7), peers, capacities) == 2
-    assert source_of(TransferOptions(as_good=0.0), at(0.7), peers, capacities) == 1
-    assert source_of(TransferOptions(), at(0.52), peers, capacities) is None
-    assert source_of(TransferOptions(), at(None), peers, capacities) is None
-    assert source_of(TransferOptions(), at(0.7), {1: at(None)}, capacities) is None
+    assert source(TransferOptions(), at(0.7), capacities) == 2
+    assert source(TransferOptions(as_good=0.0), at(0.7), capacities) == 1
+    assert source(TransferOptions(), at(0.52), capacities) is None
+    assert source(TransferOptions(), at(None), capacities) is None
+    assert source(TransferOptions(), at(0.7), {1: 10}, {1: at(None)}) is None
+
+
+def test_weights_that_would_travel_for_too_many_steps_stay_where_they_are():
+    peers, options = {1: at(0.1), 2: at(0.5)}, TransferOptions(most_steps=10)
+    assert source_of(options, at(0.7), peers, {1: 99, 2: 100}, 1000) == 2
+    assert source_of(options, at(0.7), peers, {1: 100, 2: 100}, 1000) == 1
+    assert source_of(options, at(0.7), peers, {1: 9}, 1000) is None
 
 
 def test_a_new_worker_asks_one_that_is_in_step():
