@@ -19,8 +19,8 @@ from policies.schema import Interval
 from policies.wording import exchange_name
 
 LINKS = (
-    "round trip (jitter and losses counted in) and bandwidth from the probe; what a message takes "
-    "and a long one gets in training predicted, with 90 % intervals"
+    "round trip (jitter and losses counted in) and bandwidth from the probe; latency one way and "
+    "bandwidth that training reaches predicted, with 90 % intervals"
 )
 STEPS = (
     "step, efficiency (speed-up over one worker, divided by n) and start-up predicted, with 90 % "
@@ -90,7 +90,7 @@ def _print_links(
     if not classes:
         return
     table = plain_table(2)
-    for name in ("links", "round trip", "bandwidth", "basis", "exchange", "a message", "gets"):
+    for name in ("links", "round trip", "bandwidth", "basis", "exchange", "one way", "reached"):
         table.add_column(name, no_wrap=True, header_style="bold")
     for each in classes:
         probed = [f.time_text(each.rtt_s), f.bandwidth_text(each.bandwidth_bytes_per_s), each.basis]
@@ -151,6 +151,8 @@ def _measured_text(measured: MeasuredStep | None, *, names: bool) -> str:
 
 
 def _percent_interval(x: Interval) -> str:
+    if x.mean < 0.01:
+        return "under 1 %"
     return f"{100 * x.mean:.0f} % ({100 * x.low:.0f}–{100 * x.high:.0f})"
 
 
