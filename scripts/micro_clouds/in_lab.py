@@ -55,6 +55,7 @@ def train_in_lab(
             command = [sys.executable, str(WORKER), method, str(rank), hosts, str(seconds)]
             command += [str(rate), "skewed" if skewed else "even"]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            pipes["stderr"] = subprocess.DEVNULL
             processes.append(lab.popen(name, command, **pipes))
         try:
             wait_for("ready", processes)

@@ -88,9 +88,17 @@ def test_a_link_gets_what_it_carries_in_a_step_less_what_waits():
 
 def test_a_budget_follows_the_link():
     budget = LinkBudget(1e6)
-    for _ in range(20):
+    for _ in range(40):
         budget.note_transfer(1000, 0.1)
     assert budget.rate_bytes_per_s == pytest.approx(1e4, rel=0.1)
+
+
+def test_receipts_in_bursts_do_not_make_a_link_faster():
+    budget = LinkBudget()
+    for _ in range(20):
+        for took_s in (0.3, 1e-5, 1e-5):  # of a peer that reads three messages at a time
+            budget.note_transfer(1000, took_s)
+    assert budget.rate_bytes_per_s == pytest.approx(1e4, rel=0.3)
 
 
 def test_a_link_that_seems_dead_is_still_given_enough_to_show_that_it_lives():
