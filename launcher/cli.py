@@ -7,11 +7,11 @@ import sys
 import time
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from launcher import cli_clusters
 from launcher import options as o
 from launcher.cli_fetch import fetch
 from launcher.cli_policy import policy_app
@@ -325,33 +325,10 @@ def _doctor(
     return report.exit_code
 
 
-@app.command("up")
-def _up(ctx: typer.Context, file: o.ClusterFile) -> None:
-    """Bring a cluster up with `ray up`, and see that every node has joined."""
-    from launcher.bring_up import bring_up
-    from launcher.nodes_report import print_nodes
-
-    cluster_file, machines = _machines_of(ctx.obj, file)
-    print_nodes(_console(ctx.obj), bring_up(cluster_file, machines, say))
-
-
-@app.command("down")
-def _down(ctx: typer.Context, file: o.ClusterFile) -> None:
-    """Take a cluster down with `ray down`, and see that Ray has ended on every node."""
-    from launcher.bring_up import take_down
-
-    take_down(*_machines_of(ctx.obj, file), say)
-    say(f"the cluster of {file} is down")
-
-
-def _machines_of(session: Session, file: str) -> tuple[Any, Any]:
-    """What a cluster's file says, and the machines that it names."""
-    from launcher.cluster_file import read_cluster_file
-    from launcher.machines import make_machines
-
-    refuse_args(session)
-    cluster_file = read_cluster_file(Path(file))
-    return cluster_file, make_machines(cluster_file, session.start_logging(say))
+app.command("up")(cli_clusters.up)
+app.command("down")(cli_clusters.down)
+app.command("status")(cli_clusters.status)
+app.add_typer(cli_clusters.prices_app)
 
 
 def main() -> None:

@@ -9,9 +9,16 @@ from typing import Any
 import yaml
 
 from launcher.errors import UsageError
+from launcher.planned_types import PlannedType, planned_types
 
 LOCAL = "local"
-SETUP_KEYS = ("initialization_commands", "setup_commands", "worker_setup_commands", "file_mounts")
+SETUP_KEYS = (
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "file_mounts",
+)
 _RAY = re.compile(r"(?:^|[\s;&|])((?:\S*/)?ray)\s+(?:start|stop)\b")
 
 
@@ -30,6 +37,21 @@ class SshAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class Preparation:
+    """What is done on a worker before Ray starts there.
+
+    Args:
+        first: commands before files are copied.
+        mounts: what is copied from here: places on the worker, each with its source.
+        then: commands after that.
+    """
+
+    first: tuple[str, ...] = ()
+    mounts: tuple[tuple[str, str], ...] = ()
+    then: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFile:
     """The parts of a Ray cluster file that matter once `ray up` has done its work.
 
@@ -38,6 +60,7 @@ class ClusterFile:
         head: the head's address, for the provider `local`.
         workers: the other nodes' addresses, for the provider `local`.
         n_nodes: how many nodes are to be up, the head among them.
+        types: the machines that a cloud is to rent; none where the file names machines.
         has_docker: whether Ray runs in a container on each node.
         has_setup: whether a node is rented or prepared before Ray starts on it.
     """
@@ -52,6 +75,10 @@ class ClusterFile:
     ssh: SshAccess
     head_start_commands: tuple[str, ...]
     worker_start_commands: tuple[str, ...]
+    name: str = "default"
+    types: tuple[PlannedType, ...] = ()
+    preparation: Preparation = Preparation()
+    rsync_filters: tuple[str, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -92,7 +119,26 @@ def read_cluster_file(path: Path) -> ClusterFile:
         ),
         head_start_commands=_commands(words, "head_start_ray_commands"),
         worker_start_commands=_commands(words, "worker_start_ray_commands"),
+        name=str(words.get("cluster_name") or "default"),
+        types=planned_types(words),
+        preparation=_preparation(words, path),
+        rsync_filters=_rsync_filters(words),
     )
+
+
+def check_mounts(file: ClusterFile) -> None:
+    """See that what is to be copied to the nodes is here, before anything is rented.
+
+    Raises:
+        UsageError: it is not.
+    """
+    for place, source in file.preparation.mounts:
+        found = Path(source).expanduser()
+        if not found.exists():
+            raise UsageError(
+                f"{file.path} copies {source} to {place}, but there is no {found.absolute()}. "
+                "Such paths begin in the folder that launch is called in."
+            )
 
 
 def ray_command(commands: Sequence[str]) -> str:
@@ -142,6 +188,26 @@ def _n_cloud(words: Mapping[str, Any]) -> int:
         return int(words.get("min_workers") or 0)
     head = words.get("head_node_type")
     return sum(int(kind.get("min_workers") or 0) for name, kind in types.items() if name != head)
+
+
+def _preparation(words: Mapping[str, Any], path: Path) -> Preparation:
+    mounts = tuple((str(k), str(v)) for k, v in _mapping(words, "file_mounts", path).items())
+    common = _commands(words, "setup_commands")
+    return Preparation(
+        _commands(words, "initialization_commands"),
+        mounts,
+        common + _commands(words, "worker_setup_commands"),
+    )
+
+
+def _rsync_filters(words: Mapping[str, Any]) -> tuple[str, ...]:
+    excluded = (word for each in words.get("rsync_exclude") or () for word in ("--exclude", each))
+    files = (
+        word
+        for each in words.get("rsync_filter") or ()
+        for word in ("--filter", f"dir-merge,- {each}")
+    )
+    return (*excluded, *files)
 
 
 def _commands(words: Mapping[str, Any], key: str) -> tuple[str, ...]:

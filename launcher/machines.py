@@ -1,6 +1,7 @@
 """Run Ray's own commands here, and shell commands on a cluster's machines over ssh."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from typing import Protocol
 
 from launcher.cluster_file import ClusterFile, SshAccess
 
+RAY = "ray.scripts.scripts"  # the module behind the command `ray`
 CONNECT_S = 10
+# What Ray's log puts before each line where there is no terminal.
+_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+\t[A-Z]+ \S+:\d+ -- ")
 _NOISE = ("bash: cannot set terminal process group", "bash: no job control", "bash: initialize_job")
 
 
@@ -31,12 +35,16 @@ class Ended:
 class Machines(Protocol):
     """Where commands run."""
 
-    def ray(self, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
-        """Run `ray WORDS` here; `heard` gets each line as it comes."""
+    def here(self, module: str, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+        """Run `python -m MODULE WORDS` here; `heard` gets each line as it comes."""
         ...
 
     def on(self, address: str, command: str, timeout_s: float) -> Ended:
         """Run a shell command on a machine, as its user would after logging in."""
+        ...
+
+    def copy(self, address: str, source: str, place: str, timeout_s: float) -> Ended:
+        """Copy a file or a folder from here to a machine, as the cluster file's mounts are."""
         ...
 
 
@@ -47,16 +55,18 @@ class RealMachines:
     Args:
         variables: of Ray's commands, besides this process's own.
         log: gets all that is said.
+        filters: rsync's own, for what is copied.
     """
 
     ssh: SshAccess
     variables: tuple[str, ...]
     log: Path
+    filters: tuple[str, ...] = ()
 
-    def ray(self, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
-        """Run `ray WORDS` here; `heard` gets each line as it comes."""
+    def here(self, module: str, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+        """Run `python -m MODULE WORDS` here; `heard` gets each line as it comes."""
         said: list[str] = []
-        command = ["env", *self.variables, sys.executable, "-m", "ray.scripts.scripts", *words]
+        command = ["env", *self.variables, sys.executable, "-m", module, *words]
         with (
             self.log.open("a", encoding="utf-8") as log,
             subprocess.Popen(
@@ -72,7 +82,7 @@ class RealMachines:
             assert process.stdout is not None
             for line in process.stdout:
                 log.write(line)
-                if text := line.strip():
+                if text := _PREFIX.sub("", line).strip():
                     said.append(text)
                     heard(text)
         return Ended(process.returncode, tuple(said))
@@ -80,6 +90,21 @@ class RealMachines:
     def on(self, address: str, command: str, timeout_s: float) -> Ended:
         """Run a shell command on a machine, as its user would after logging in."""
         words = [*ssh_words(self.ssh, address), login_shell(command)]
+        return self._run(address, f"$ {command}", words, timeout_s)
+
+    def copy(self, address: str, source: str, place: str, timeout_s: float) -> Ended:
+        """Copy a file or a folder from here to a machine, as the cluster file's mounts are."""
+        path, there = Path(source).expanduser(), place.removeprefix("~/")  # both tools begin in ~
+        folder = there if path.is_dir() else str(Path(there).parent)
+        made = self.on(address, f"mkdir -p {shlex.quote(folder)}", timeout_s)
+        if made.code != 0:
+            return made
+        *ssh, who = ssh_words(self.ssh, address)
+        ends = (f"{path}/", f"{who}:{there}/") if path.is_dir() else (str(path), f"{who}:{there}")
+        words = ["rsync", "--rsh", shlex.join(ssh), "-az", *self.filters, *ends]
+        return self._run(address, f"copies {source} to {place}", words, timeout_s)
+
+    def _run(self, address: str, what: str, words: Sequence[str], timeout_s: float) -> Ended:
         try:
             done = subprocess.run(
                 words,
@@ -95,11 +120,11 @@ class RealMachines:
         except subprocess.TimeoutExpired:
             return Ended(-1, (f"no answer in {timeout_s:g} s",))
         except FileNotFoundError:
-            return Ended(-1, ("this machine has no ssh: install openssh-client",))
+            return Ended(-1, (f"this machine has no {words[0]}: install it",))
         lines = [line.strip() for line in done.stdout.splitlines()]
         said = tuple(line for line in lines if line and not line.startswith(_NOISE))
         with self.log.open("a", encoding="utf-8") as log:
-            log.write("".join(f"{address}: {line}\n" for line in (f"$ {command}", *said)))
+            log.write("".join(f"{address}: {line}\n" for line in (what, *said)))
         return Ended(done.returncode, said)
 
 
@@ -107,7 +132,7 @@ def make_machines(file: ClusterFile, logs: Path) -> RealMachines:
     """The machines of a cluster file; all that is said goes to `ray-up.log` in `logs`."""
     # With the second autoscaler, the default, only one of a local provider's workers joins.
     variables = ("RAY_UP_enable_autoscaler_v2=0",) if file.is_local else ()
-    return RealMachines(file.ssh, variables, logs / "ray-up.log")
+    return RealMachines(file.ssh, variables, logs / "ray-up.log", file.rsync_filters)
 
 
 def ssh_words(access: SshAccess, address: str) -> list[str]:

@@ -69,10 +69,10 @@ def _node_type(name: str, about: Mapping[str, Any], most: int) -> Iterator[NodeT
     max_nodes = _count(about.get("max_workers"), most)
     if cpus > 0 and max_nodes > 0:
         labels = {str(key): str(value) for key, value in (about.get("labels") or {}).items()}
-        yield NodeType(name, cpus, gpus, max_nodes, labels, _instance_type(about))
+        yield NodeType(name, cpus, gpus, max_nodes, labels, configured_instance_type(about))
 
 
-def _instance_type(about: Mapping[str, Any]) -> str | None:
+def configured_instance_type(about: Mapping[str, Any]) -> str | None:
     """The provider's name of the machine: AWS, Google Cloud, Azure."""
     config = about.get("node_config") or {}
     azure = config.get("azure_arm_parameters") or {}

@@ -1,14 +1,20 @@
 """What an hour of a node costs, and where that number comes from."""
 
 import csv
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
-from launcher.errors import ClusterError
+from launcher.config import Environment
+from launcher.errors import ClusterError, StorageError
 from policies.schema import PriceSource
+
+logger = logging.getLogger(__name__)
 
 PRICE_LABEL = "launch/price-usd-per-hour"
 
@@ -84,13 +90,70 @@ def assumed_usd_per_h(cpus: float, gpus: float) -> float:
     return cpus * ASSUMED_USD_PER_CPU_H + gpus * ASSUMED_USD_PER_GPU_H
 
 
+@dataclass(frozen=True, slots=True)
+class PriceTable:
+    """On-demand dollars per hour by instance type in lower case, and what they rest on."""
+
+    usd_per_h: Mapping[str, float]
+    sources: tuple[str, ...]
+
+
 @cache
-def table_usd_per_h() -> dict[str, float]:
-    """On-demand dollars per hour by instance type in lower case, as of `TABLE_DATE`."""
-    with (files("launcher") / "prices.csv").open(encoding="utf-8") as lines:
-        return {
-            row["instance_type"].lower(): float(row["usd_per_h"]) for row in csv.DictReader(lines)
-        }
+def price_table() -> PriceTable:
+    """The shipped table, with what `launch prices refresh` has fetched on this machine."""
+    return read_tables(refreshed_path(Environment.read()))
+
+
+def table_usd_per_h() -> Mapping[str, float]:
+    """On-demand dollars per hour by instance type in lower case."""
+    return price_table().usd_per_h
+
+
+def refreshed_path(environment: Environment) -> Path:
+    """Where prices that were fetched are kept."""
+    return environment.state_dir / "prices.csv"
+
+
+def read_tables(refreshed: Path) -> PriceTable:
+    """The shipped table, and over it the fetched one, if there is one that can be read."""
+    shipped = _rows((files("launcher") / "prices.csv").read_text(encoding="utf-8"))
+    usd_per_h = {row["instance_type"].lower(): float(row["usd_per_h"]) for row in shipped}
+    sources = [f"{len(shipped):,} list prices of AWS, Google Cloud and Azure as of {TABLE_DATE}"]
+    try:
+        rows = _rows(refreshed.read_text(encoding="utf-8"))
+        fetched = {row["instance_type"].lower(): float(row["usd_per_h"]) for row in rows}
+        if rows:
+            at, region = rows[0]["date"], rows[0]["region"]
+            sources.append(f"{len(rows):,} prices of AWS in {region}, fetched on {at}: these win")
+    except FileNotFoundError:
+        return PriceTable(usd_per_h, tuple(sources))
+    except (OSError, ValueError, KeyError) as error:
+        logger.warning("%s cannot be read (%r): the shipped prices count", refreshed, error)
+        return PriceTable(usd_per_h, tuple(sources))
+    return PriceTable({**usd_per_h, **fetched}, tuple(sources))
+
+
+def write_prices(path: Path, usd_per_h: Mapping[str, float], at: date, region: str) -> None:
+    """Keep prices that were fetched, in place of those before.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    beside = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("w", encoding="utf-8", newline="") as lines:
+            writer = csv.writer(lines)
+            writer.writerow(("instance_type", "cloud", "usd_per_h", "date", "region"))
+            rows = ((kind, "aws", usd, at.isoformat(), region) for kind, usd in usd_per_h.items())
+            writer.writerows(rows)
+        beside.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(text.splitlines()))
 
 
 def _label_usd_per_h(machine: Machine) -> float:

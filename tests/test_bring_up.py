@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from launcher.bring_up import MARK, bring_up, start_command, take_down
-from launcher.cluster_file import ClusterFile, SshAccess
-from launcher.errors import ClusterError
+from launcher.bring_up import bring_up, in_steps, still_running, take_down
+from launcher.cluster_file import ClusterFile, Preparation, SshAccess
+from launcher.errors import ClusterError, UsageError
+from launcher.head import MARK, complaint
 from launcher.machines import Ended, RealMachines, login_shell, ssh_words
+from launcher.planned_types import PlannedType
+from launcher.pricing import Price
+from launcher.rented import MARK as RENTED
 
 PRICE = {"launch/price-usd-per-hour": "0.4"}
 
@@ -40,9 +44,20 @@ class FakeMachines:
     answers: dict[str, Ended] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[str, ...]] = field(default_factory=list)
+    rented: list[list[str]] = field(default_factory=list)  # the answers, the last one for good
 
-    def ray(self, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+    def here(self, module: str, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+        if module == "launcher.rented":
+            names = self.rented.pop(0) if len(self.rented) > 1 else (self.rented or [[]])[0]
+            found = [
+                {"name": n, "address": n, "node_type": "cpu", "is_head": False, "since": None}
+                for n in names
+            ]
+            return Ended(0, (RENTED + json.dumps(found),))
         self.calls.append(tuple(words))
+        if words[-1].endswith("ray status"):
+            failure = "cpu: InsufficientInstanceCapacity (latest_attempt: 12:00:00)"
+            return Ended(0, ("Healthy:", "Recent failures:", failure, "Resources", "------"))
         if words[0] != "exec":
             return Ended(self.codes.get(words[0], 0), ("noise", "Error: no key", "the end"))
         nodes = [[address, {"CPU": 2.0}, PRICE] for address in self.up]
@@ -66,6 +81,20 @@ class FakeMachines:
             self.up.append(address)
         return ended
 
+    def copy(self, address: str, source: str, place: str, timeout_s: float) -> Ended:
+        self.calls.append((address, f"{source} to {place}"))
+        return self.answers.get(address, Ended(0, ()))
+
+
+def a_cloud_file(**changes: Any) -> ClusterFile:
+    price = Price(0.5, "label")
+    types = (PlannedType("head", 0, 0, 1, price, is_head=True), PlannedType("cpu", 8, 0, 2, price))
+    return a_file(provider="aws", head=None, workers=(), types=types, **changes)
+
+
+def no_sleep(seconds: float) -> None:
+    pass
+
 
 def test_a_cluster_is_up_when_all_have_joined() -> None:
     machines, said = FakeMachines(["a", "b", "c"]), list[str]()
@@ -84,7 +113,34 @@ def test_missing_nodes_are_started_over_ssh() -> None:
     nodes = bring_up(a_file(), machines, said.append)
     assert [node.address for node in nodes] == ["a", "c", "b"]
     assert "b not there: starting over ssh" in said
-    assert [call for call in machines.calls if call[0] == "b"] == [("b", start_command(a_file()))]
+    started = in_steps(a_file().worker_start_commands, a_file())
+    assert [call for call in machines.calls if call[0] == "b"] == [("b", started)]
+
+
+def test_a_missing_node_is_prepared_as_the_file_says_before_ray_starts_there() -> None:
+    preparation = Preparation(("first",), (("~/x", "."),), ("install",))
+    file, machines = a_file(preparation=preparation), FakeMachines(["a", "c"])
+    bring_up(file, machines, print)
+    calls = [call[1] for call in machines.calls if call[0] == "b"]
+    assert [in_steps(("first",), file), ". to ~/x", in_steps(("install",), file)] == calls[:3]
+    assert len(calls) == 4
+
+
+def test_a_node_that_cannot_be_prepared_is_named_with_the_reason() -> None:
+    machines = FakeMachines(["a", "c"], {"b": Ended(1, ("No space left on device",))})
+    file = a_file(preparation=Preparation(then=("install",)))
+    with pytest.raises(ClusterError, match=r"could not start b \(No space left on device\)"):
+        bring_up(file, machines, print)
+
+
+def test_what_is_to_be_copied_must_be_here_before_anything_is_rented(tmp_path: Path) -> None:
+    machines = FakeMachines([])
+    lost = a_file(preparation=Preparation(mounts=(("~/x", str(tmp_path / "no")),)))
+    with pytest.raises(
+        UsageError, match=r"c\.yaml copies .*no to ~/x, but there is no .*no\. Such"
+    ):
+        bring_up(lost, machines, print)
+    assert machines.calls == []
 
 
 def test_nodes_that_cannot_be_started_are_named_with_the_reason() -> None:
@@ -104,11 +160,54 @@ def test_a_node_that_starts_but_does_not_join_is_named() -> None:
         bring_up(a_file(), FakeMachines(["a", "c"], answers), print)
 
 
-def test_missing_machines_of_a_cloud_are_not_started_by_hand() -> None:
-    machines = FakeMachines(["a"])
-    with pytest.raises(ClusterError, match=r"1 of 3 nodes have joined\. See why with `ray exec"):
-        bring_up(a_file(provider="aws", head=None, workers=()), machines, print)
-    assert len(machines.calls) == 2
+def test_what_is_rented_and_its_price_are_told_before_and_who_is_missing_after() -> None:
+    machines, said = FakeMachines(["a"], rented=[["a", "b"]]), list[str]()
+    with pytest.raises(
+        ClusterError,
+        match=r"1 of 3 nodes have joined; b \(cpu\) rented, but not joined; the autoscaler says: "
+        r"cpu: Insufficient.*00\)\. Run launch up c\.yaml again; launch down gives all",
+    ):
+        bring_up(a_cloud_file(), machines, said.append)
+    assert said[0] == "renting 1 head ($0.50/h), 2 cpu ($0.50/h each): $1.50/h in all"
+
+
+def test_what_ray_up_is_at_is_told() -> None:
+    @dataclass
+    class Talking(FakeMachines):
+        def here(self, module: str, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+            if words[0] == "up":
+                for line in ("Launched a new head node", "[2/7] Processing file mounts", "x"):
+                    heard(line)
+            return super().here(module, words, heard)
+
+    said = list[str]()
+    bring_up(a_file(), Talking(["a", "b", "c"]), said.append)
+    assert said[1:3] == ["launched a new head node", "head, step 2 of 7: Processing file mounts"]
+
+
+def test_a_failure_of_ray_up_tells_what_costs_money_all_the_same() -> None:
+    machines = FakeMachines([], codes={"up": 1}, rented=[["i-1"]])
+    with pytest.raises(ClusterError, match=r"Error: no key\. i-1 \(cpu\) up and costing money: la"):
+        bring_up(a_cloud_file(), machines, print)
+
+
+def test_a_cloud_is_down_when_nothing_is_rented_any_more() -> None:
+    machines, said = FakeMachines([], rented=[["i-1", "i-2"], ["i-2"], []]), list[str]()
+    take_down(a_cloud_file(), machines, said.append, lambda: 0.0, no_sleep)
+    assert said[1:] == ["2 machines are still there", "1 machine is still there"]
+
+
+def test_machines_that_stay_rented_are_named() -> None:
+    times = iter((0.0, 100.0, 200.0))
+    with pytest.raises(ClusterError, match=r"i-1 \(cpu\) is still rented 180 s after `ray down`"):
+        take_down(
+            a_cloud_file(), FakeMachines([], rented=[["i-1"]]), print, lambda: next(times), no_sleep
+        )
+
+
+def test_machines_on_which_ray_runs_are_told() -> None:
+    machines = FakeMachines([], {"b": Ended(1, ("a raylet is left: process 7",))})
+    assert still_running(a_file(), machines) == ("b",)
 
 
 def test_a_failure_of_ray_is_told_in_its_own_words() -> None:
@@ -116,7 +215,7 @@ def test_a_failure_of_ray_is_told_in_its_own_words() -> None:
     with pytest.raises(ClusterError, match=r"`ray up c\.yaml` failed: Error: no key"):
         bring_up(a_file(), machines, print)
     with pytest.raises(ClusterError, match=r"`ray down c\.yaml` failed: Error: no key"):
-        take_down(a_file(provider="aws", head=None, workers=()), machines, print)
+        take_down(a_cloud_file(), machines, print)
 
 
 def test_a_head_that_does_not_answer_is_told() -> None:
@@ -151,3 +250,11 @@ def test_a_machine_that_cannot_be_reached_ends_with_the_reason(tmp_path: Path) -
     ended = machines.on("192.0.2.1", "true", 20)
     assert ended.code != 0
     assert ended.reason
+
+
+def test_what_ray_echoes_of_our_own_programs_is_no_complaint() -> None:
+    assert complaint(Ended(1, ("ssh: connection failed", "except OSError:"))) == (
+        "ssh: connection failed"
+    )
+    assert complaint(Ended(1, ("except OSError:",))) == "except OSError:"
+    assert complaint(Ended(1, ("one", "two"))) == "two"

@@ -75,18 +75,3 @@ def test_a_file_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str) -
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no\.yaml cannot be read: No such file or directory"):
         read_cluster_file(tmp_path / "no.yaml")
-
-
-def test_the_example_of_own_machines_fits_the_schema_of_ray() -> None:
-    import json
-
-    import jsonschema
-    import ray
-    import yaml
-
-    path = ROOT / "scripts" / "clusters" / "local.yaml"
-    schema = json.loads((Path(ray.__file__).parent / "autoscaler/ray-schema.json").read_text())
-    jsonschema.validate(yaml.safe_load(path.read_text()), schema)
-    file = read_cluster_file(path)
-    assert file.n_nodes == 3
-    assert not file.has_setup

@@ -1,0 +1,248 @@
+"""Takes a cluster down from its own head, once nobody uses it: `launch up --idle-down 10m`.
+
+It runs on the head, so that it works though the machine that called `launch up` is long gone, and
+outside of Ray, so that it works though Ray has ended: machines cost money as long as they are up.
+"""
+
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from launcher.errors import LauncherError
+
+logger = logging.getLogger(__name__)
+
+MODULE = "launcher.auto_down"
+STARTED = "launch-auto-down-" + "started"
+FILE = "ray_bootstrap_config.yaml"  # where `ray up` leaves the cluster file on the head, in ~
+NOTES, LOG = ".launch/auto-down.json", ".launch/auto-down.log"
+ASK_S = 60.0  # a look starts a Python with Ray: a second or two of one CPU
+DONE_S = 60.0  # after the last run's end, so that another one may begin
+AGAIN_S, N_TRIES = 60.0, 30
+SHORTEST_S = 10.0
+LOOK_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When a cluster goes down: unused for `idle_s`, or `DONE_S` after its first run's end."""
+
+    idle_s: float
+    when_done: bool = False
+
+    def __str__(self) -> str:
+        done = "after its first run" if self.when_done else ""
+        unused = f"when nobody has used it for {self.idle_s / 60:g} min"
+        return " or ".join(filter(None, (done, unused if math.isfinite(self.idle_s) else "")))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What has been seen of a cluster's use; times are seconds since the epoch.
+
+    Attributes:
+        last_at: when it was last used, or this began.
+        has_worked: whether a driver has been connected since.
+    """
+
+    last_at: float
+    has_worked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look: whether someone uses the cluster, and when the last driver ended, if any did."""
+
+    is_used: bool
+    used_at: float | None = None
+
+
+def updated(use: Use, seen: Seen, begun_at: float, now: float) -> Use:
+    """What is known after a look."""
+    if seen.is_used:
+        return Use(now, has_worked=True)
+    if seen.used_at is not None and seen.used_at > begun_at:
+        return Use(max(use.last_at, seen.used_at), has_worked=True)
+    return use
+
+
+def is_due(use: Use, rule: Rule, now: float) -> bool:
+    """Whether the cluster is to go down now."""
+    unused_s = now - use.last_at
+    return unused_s >= rule.idle_s or (rule.when_done and use.has_worked and unused_s >= DONE_S)
+
+
+class Cluster(Protocol):
+    """The cluster as its head sees it."""
+
+    def look(self) -> Seen:
+        """Who uses it."""
+        ...
+
+    def take_down(self) -> None:
+        """Take it down.
+
+        Raises:
+            LauncherError: something is left.
+        """
+        ...
+
+
+def watch_over(
+    cluster: Cluster,
+    rule: Rule,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until the cluster is to go down, and take it down; tries again where that fails.
+
+    Raises:
+        LauncherError: it failed each time.
+    """
+    begun_at = clock()
+    use = Use(begun_at)
+    while not is_due(use, rule, clock()):
+        sleep(min(ASK_S, rule.idle_s / 4))
+        use = updated(use, cluster.look(), begun_at, clock())
+    for n_left in reversed(range(N_TRIES)):
+        try:
+            return cluster.take_down()
+        except LauncherError:
+            logger.exception("the cluster is not down")
+            if n_left == 0:
+                raise
+        sleep(AGAIN_S)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCluster:
+    """The cluster of this head.
+
+    Args:
+        home: the user's home folder.
+        begun_at: when this began, in seconds since the epoch.
+    """
+
+    home: Path
+    begun_at: float
+
+    def look(self) -> Seen:
+        """Who uses it; nobody can where Ray does not answer."""
+        from launcher.head import LOOK, answers_in, parse_look
+
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", LOOK],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=LOOK_S,
+            )
+        except subprocess.TimeoutExpired:
+            return Seen(is_used=False)
+        found = [parse_look(answer) for answer in answers_in(done.stdout.splitlines())]
+        return Seen(found[-1].is_used, found[-1].used_at) if found else Seen(is_used=False)
+
+    def take_down(self) -> None:
+        """Take it down; a rented head stays where results lie on no other disk.
+
+        The workers go first: once the head is given back, nobody could end them.
+
+        Raises:
+            LauncherError: something is left.
+        """
+        from launcher.bring_up import take_down
+        from launcher.cluster_file import read_cluster_file
+        from launcher.machines import RAY, make_machines
+
+        file = read_cluster_file(self.home / FILE)
+        machines = make_machines(file, self.home / ".launch")
+        if file.is_local:
+            take_down(file, machines, logger.info)
+            return
+        subprocess.run([sys.executable, "-m", RAY, "stop"], check=False)  # no more nodes from now
+        ended = machines.here(RAY, ["down", "-y", "--workers-only", str(file.path)], logger.info)
+        if ended.code != 0:
+            raise LauncherError(f"`ray down --workers-only` failed: {ended.reason}")
+        if runs := unsaved_runs(self.home / "launch" / "runs", self.begun_at):
+            kept = f"the results of {', '.join(runs)} lie on its disk alone"
+            write_notes(self.home, {**read_notes(self.home), "kept": kept})
+            logger.warning("the head stays up: %s", kept)
+            return
+        take_down(file, machines, logger.info)
+
+
+def unsaved_runs(runs: Path, since: float) -> tuple[str, ...]:
+    """Runs whose record on this machine has changed since then."""
+    found = (path for path in runs.glob("*/run.json") if path.stat().st_mtime > since)
+    return tuple(sorted(path.parent.name for path in found))
+
+
+def read_notes(home: Path) -> dict[str, Any]:
+    """What was noted on this head; nothing if there was no rule."""
+    try:
+        notes: dict[str, Any] = json.loads((home / NOTES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return notes
+
+
+def write_notes(home: Path, notes: dict[str, Any]) -> None:
+    """Note what a look from afar is told."""
+    path = home / NOTES
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(notes), encoding="utf-8")
+    beside.replace(path)
+
+
+def start(home: Path, rule: Rule) -> None:
+    """Watch over the cluster in a process of its own, in place of one that does so already."""
+    notes = read_notes(home)
+    if _is_ours(notes.get("pid")):
+        os.kill(int(notes["pid"]), signal.SIGTERM)
+    (home / LOG).parent.mkdir(parents=True, exist_ok=True)
+    with (home / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, "watch", f"{rule.idle_s:g}", json.dumps(rule.when_done)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=home,
+        )
+    write_notes(home, {"pid": process.pid, "idle_s": rule.idle_s, "when_done": rule.when_done})
+    sys.stdout.write(f"{STARTED}\n")
+
+
+def _is_ours(pid: object) -> bool:
+    try:
+        return MODULE in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+def _main() -> None:
+    what, idle_s, when_done = sys.argv[1:]
+    rule = Rule(float(idle_s), json.loads(when_done))
+    home = Path.home()
+    if what == "start":
+        start(home, rule)
+        return
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logger.info("takes the cluster down %s", rule)
+    watch_over(HeadCluster(home, time.time()), rule)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,96 @@
+"""Remembers which clusters were brought up from here, so that none is forgotten."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from launcher.codec import Codec, DecodeError
+from launcher.errors import StorageError
+
+_CODEC = Codec()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A cluster; times are seconds since the epoch.
+
+    Attributes:
+        file: the cluster file's absolute path.
+        folder: where the command was called: paths in the file may begin there.
+        usd_per_h: of the machines that are up from the start.
+        ended_at: when it was taken down; None while it may be up.
+        cost_usd: what it had cost when it was last looked at.
+        image_by_name: what the file's names for images meant when it came up. A cluster that is up
+            keeps them: for another image Ray would end the head and rent a new one.
+    """
+
+    name: str
+    file: str
+    folder: str
+    provider: str
+    usd_per_h: float
+    begun_at: float
+    ended_at: float | None = None
+    cost_usd: float | None = None
+    image_by_name: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBook:
+    """A folder with one small file per cluster file; a cluster that comes up again begins anew."""
+
+    folder: Path
+
+    def write(self, entry: Entry) -> None:
+        """Note a cluster.
+
+        Raises:
+            StorageError: the folder cannot be written.
+        """
+        path = self._path(entry.file)
+        beside = path.with_suffix(".new")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(_CODEC.encode(entry)), encoding="utf-8")
+            beside.replace(path)
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder}, which remembers clusters, cannot be written: {error.strerror}."
+            ) from error
+
+    def begin(self, entry: Entry) -> Entry:
+        """Note a cluster that comes up; one that is up already keeps its beginning."""
+        known = self.find(Path(entry.file))
+        if known is not None and known.ended_at is None:
+            entry = replace(entry, begun_at=known.begun_at, cost_usd=known.cost_usd)
+        self.write(entry)
+        return entry
+
+    def end(self, file: Path, now: float) -> None:
+        """Note that a cluster is down."""
+        entry = self.find(file)
+        if entry is not None and entry.ended_at is None:
+            self.write(replace(entry, ended_at=now))
+
+    def find(self, file: Path) -> Entry | None:
+        """What is known of a file's cluster, if anything."""
+        return _read(self._path(str(file.absolute())))
+
+    def open_entries(self) -> Iterator[Entry]:
+        """The clusters that may be up, the oldest first."""
+        found = [_read(path) for path in self.folder.glob("*.json")]
+        left = [entry for entry in found if entry is not None and entry.ended_at is None]
+        yield from sorted(left, key=lambda entry: entry.begun_at)
+
+    def _path(self, file: str) -> Path:
+        return self.folder / f"{hashlib.sha256(file.encode()).hexdigest()[:16]}.json"
+
+
+def _read(path: Path) -> Entry | None:
+    """An entry; None if there is none, or it is damaged: nothing else rests on it."""
+    try:
+        return _CODEC.decode(Entry, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, DecodeError):
+        return None

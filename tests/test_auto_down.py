@@ -1,0 +1,123 @@
+"""Clusters that take themselves down: when, how often it is tried, what keeps a head."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.auto_down import (
+    N_TRIES,
+    Rule,
+    Seen,
+    Use,
+    is_due,
+    read_notes,
+    unsaved_runs,
+    updated,
+    watch_over,
+    write_notes,
+)
+from launcher.errors import ClusterError
+
+BUSY, IDLE = Seen(is_used=True), Seen(is_used=False)
+
+
+@dataclass
+class FakeCluster:
+    """Looks as told, then unused for good; fails to go down so many times."""
+
+    looks: list[Seen] = field(default_factory=list)
+    n_failures: int = 0
+    n_downs: int = 0
+    now: float = 0.0
+
+    def look(self) -> Seen:
+        return self.looks.pop(0) if self.looks else IDLE
+
+    def take_down(self) -> None:
+        self.n_downs += 1
+        if self.n_downs <= self.n_failures:
+            raise ClusterError("still there")
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def watched(cluster: FakeCluster, rule: Rule) -> float:
+    watch_over(cluster, rule, cluster.clock, cluster.sleep)
+    return cluster.now
+
+
+def test_a_cluster_that_nobody_uses_goes_down_after_that_time() -> None:
+    cluster = FakeCluster()
+    assert watched(cluster, Rule(600.0)) == 600.0
+    assert cluster.n_downs == 1
+
+
+def test_use_begins_the_time_anew() -> None:
+    assert watched(FakeCluster([IDLE, BUSY, IDLE]), Rule(600.0)) == 120.0 + 600.0
+
+
+def test_a_driver_that_came_and_went_between_two_looks_counts() -> None:
+    assert watched(FakeCluster([IDLE, Seen(is_used=False, used_at=90.0)]), Rule(600.0)) >= 690.0
+
+
+def test_a_cluster_goes_down_once_its_first_run_is_done() -> None:
+    cluster = FakeCluster([IDLE] * 50 + [BUSY] * 3)
+    assert watched(cluster, Rule(math.inf, when_done=True)) == 53 * 60.0 + 60.0
+
+
+def test_a_run_from_before_is_not_the_first_run() -> None:
+    use = updated(Use(100.0), Seen(is_used=False, used_at=50.0), begun_at=100.0, now=130.0)
+    assert use == Use(100.0)
+    assert not is_due(use, Rule(math.inf, when_done=True), 1e9)
+
+
+def test_going_down_is_tried_again_until_it_works() -> None:
+    cluster = FakeCluster(n_failures=3)
+    watched(cluster, Rule(60.0))
+    assert cluster.n_downs == 4
+
+
+def test_a_cluster_that_never_goes_down_is_an_error_in_the_end() -> None:
+    cluster = FakeCluster(n_failures=1000)
+    with pytest.raises(ClusterError, match="still there"):
+        watched(cluster, Rule(60.0))
+    assert cluster.n_downs == N_TRIES
+
+
+@given(st.lists(st.booleans(), max_size=30), st.floats(10, 3600))
+def test_a_cluster_never_goes_down_before_it_was_unused_for_so_long(
+    looks: list[bool], idle_s: float
+) -> None:
+    cluster = FakeCluster([Seen(is_used=used) for used in looks])
+    every_s = min(60.0, idle_s / 4)
+    last_s = max((n * every_s for n, used in enumerate(looks, 1) if used), default=0.0)
+    ended_s = watched(cluster, Rule(idle_s))
+    if not cluster.looks:
+        assert ended_s >= last_s + idle_s - 1e-6
+
+
+def test_rules_are_told_in_words() -> None:
+    assert str(Rule(math.inf, when_done=True)) == "after its first run"
+    assert str(Rule(600.0)) == "when nobody has used it for 10 min"
+
+
+def test_runs_that_lie_on_the_head_alone_are_found(tmp_path: Path) -> None:
+    (tmp_path / "otter").mkdir()
+    (tmp_path / "otter" / "run.json").write_text("{}")
+    assert unsaved_runs(tmp_path, 0.0) == ("otter",)
+    assert unsaved_runs(tmp_path, 1e12) == ()
+    assert unsaved_runs(tmp_path / "none", 0.0) == ()
+
+
+def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
+    assert read_notes(tmp_path) == {}
+    write_notes(tmp_path, {"pid": 7, "idle_s": math.inf})
+    assert read_notes(tmp_path) == {"pid": 7, "idle_s": math.inf}

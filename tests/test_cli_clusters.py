@@ -1,0 +1,78 @@
+"""The commands for clusters, as far as they need no cluster."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from launcher.cli import app
+from launcher.cluster_book import ClusterBook, Entry
+from launcher.command import execute
+
+Launch = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Launch]:
+    """Runs a command line in an empty folder; gives exit code, stdout and stderr."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = execute(typer.main.get_command(app), words)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    yield call
+    for name in ("", "launcher", "policies"):
+        logger = logging.getLogger(name)
+        for handler in [*logger.handlers]:
+            if "_pytest" not in type(handler).__module__:
+                logger.removeHandler(handler)
+                handler.close()
+    logging.captureWarnings(capture=False)
+
+
+def test_without_clusters_nothing_is_up(launch: Launch) -> None:
+    code, out, _ = launch("status")
+    assert (code, out) == (0, "No cluster that was brought up from here is up.\n")
+    assert json.loads(launch("status", "--json")[1]) == []
+
+
+def test_a_cluster_whose_file_is_gone_is_told_with_what_it_costs(
+    launch: Launch, tmp_path: Path
+) -> None:
+    entry = Entry("mine", str(tmp_path / "gone.yaml"), str(tmp_path), "aws", 0.78, 0.0)
+    ClusterBook(tmp_path / "home" / ".launch" / "clusters").write(entry)
+    code, _, err = launch("status")
+    assert code == 0
+    assert "mine, up since 1970-01-0" in err
+    assert "at $0.78/h or more: The cluster file" in err
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+def test_a_file_that_is_not_there_is_refused(launch: Launch, command: str) -> None:
+    code, _, err = launch(command, "no.yaml")
+    assert code == 2
+    assert "no.yaml cannot be read: No such file or directory" in err
+
+
+@pytest.mark.parametrize(
+    ("idle", "said"),
+    [("soon", "--idle-down"), ("5s", "--idle-down 5s is too short: give at least 10s")],
+)
+def test_a_senseless_time_to_go_down_is_refused(launch: Launch, idle: str, said: str) -> None:
+    code, _, err = launch("up", "no.yaml", "--idle-down", idle)
+    assert code == 2
+    assert said in err
+
+
+def test_what_prices_rest_on_is_shown(launch: Launch) -> None:
+    code, out, _ = launch("prices")
+    assert code == 0
+    assert "list prices of AWS, Google Cloud and Azure as of 20" in out
