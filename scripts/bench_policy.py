@@ -10,13 +10,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-from proof.big_clusters import NETWORKS, QUICK_SIZES, SIZES, choices, size_scores
+from proof.big_clusters import NETWORKS, QUICK_SIZES, SIZES, SizeScore, choices, size_scores
 from proof.cells import Sweep, sweep_of
 from proof.contest import (
     PRIOR,
@@ -34,12 +34,14 @@ from proof.scores import Played, Score, score
 from proof.synthetic import synthetic
 from proof.tables import (
     Goal,
+    Tables,
     choice_goals,
     choice_table,
     money_goals,
     money_table,
     size_table,
 )
+from threadpoolctl import threadpool_limits
 
 from policies.data.sweep import read_cells
 from policies.residual import learn
@@ -54,6 +56,7 @@ Plays = dict[str, list[Played]]
 
 
 def main() -> int:
+    _one_thread()
     options = _options()
     if not options.synthetic and not options.sweep.exists():
         print(
@@ -69,30 +72,15 @@ def main() -> int:
     if not problems:
         print("Nothing to choose from: no case has one worker and all others measured.")
         return 2
-    world = World(sweep.noise, SEED)
     plays = _all_plays(problems, sweep, quick=options.quick)
     tables = {
         title: {name: score(name, each) for name, each in by_name.items()}
         for title, by_name in plays.items()
     }
-    for title, scores in tables.items():
-        print("\n" + choice_table(title, list(scores.values())))
-    money = _money(plays[WORKLOADS], world, problems)
-    for title, by_name in money.items():
-        print("\n" + money_table(title, list(by_name.values())))
-    sizes = size_scores(
-        list(choices(QUICK_SIZES if options.quick else SIZES, (1,) if options.quick else (1, 2)))
-    )
-    print("\n" + size_table(sizes))
-    print(f"({', '.join(NETWORKS)}; see scripts/proof/big_clusters.py for what is assumed)\n")
-    judged = {title: tables[title] for title in (WORKLOADS, NETWORKS_OUT)}
-    goals = [
-        *choice_goals(judged),
-        *money_goals(money),
-        *_speed_goals(sizes[-1].median_s, problems),
-    ]
-    for goal in goals:
-        print(goal)
+    money = _money(plays[WORKLOADS], World(sweep.noise, SEED), problems)
+    counts, seeds = (QUICK_SIZES, (1,)) if options.quick else (SIZES, (1, 2))
+    sizes = size_scores(list(choices(counts, seeds)))
+    goals = _show(tables, money, sizes, problems)
     if options.figures:
         _draw(options.figures, plays[WORKLOADS], list(tables[WORKLOADS].values()))
     if options.json:
@@ -104,6 +92,30 @@ def main() -> int:
         }
         options.json.write_text(json.dumps(numbers, indent=2))
     return 0 if all(goal.met for goal in goals) else 1
+
+
+def _show(
+    tables: Tables,
+    money: Mapping[str, Mapping[str, MoneyScore]],
+    sizes: Sequence[SizeScore],
+    problems: Sequence[Problem],
+) -> list[Goal]:
+    """Print all tables, then the goals."""
+    for title, scores in tables.items():
+        print("\n" + choice_table(title, list(scores.values())))
+    for title, by_name in money.items():
+        print("\n" + money_table(title, list(by_name.values())))
+    print("\n" + size_table(sizes))
+    print(f"({', '.join(NETWORKS)}; see scripts/proof/big_clusters.py for what is assumed)\n")
+    judged = {title: tables[title] for title in (WORKLOADS, NETWORKS_OUT)}
+    goals = [
+        *choice_goals(judged),
+        *money_goals(money),
+        *_speed_goals(sizes[-1].median_s, problems),
+    ]
+    for goal in goals:
+        print(goal)
+    return goals
 
 
 def _options() -> argparse.Namespace:
@@ -128,18 +140,37 @@ def _about(sweep: Sweep, problems: Sequence[Problem]) -> str:
 
 def _all_plays(problems: Sequence[Problem], sweep: Sweep, *, quick: bool) -> dict[str, Plays]:
     """All contenders on all folds, by what is held out; in as many processes as there are CPUs."""
-    rings = [problem.with_arms(ALL_REDUCE_ONLY) for problem in problems]
-    jobs = [(WORKLOADS, fold) for fold in without_workloads(problems, sweep)]
-    jobs += [(NETWORKS_OUT, fold) for fold in without_networks(problems, sweep)]
-    jobs += [(RINGS, fold) for fold in without_workloads(rings, sweep)]
-    folds = [_thinned(fold) if quick else fold for _, fold in jobs]
-    found: dict[str, Plays] = {}
-    with ProcessPoolExecutor() as pool:
-        results = pool.map(played, folds, [World(sweep.noise, SEED)] * len(folds))
-        for (title, _), by_name in zip(jobs, results, strict=True):
-            for name, each in by_name.items():
-                found.setdefault(title, {}).setdefault(name, []).extend(each)
+    folds = {
+        WORKLOADS: without_workloads(problems, sweep),
+        NETWORKS_OUT: without_networks(problems, sweep),
+    }
+    jobs = [
+        (title, _thinned(fold) if quick else fold, World(sweep.noise, SEED))
+        for title, found in folds.items()
+        for fold in found
+    ]
+    every: dict[str, Plays] = {}
+    with ProcessPoolExecutor(initializer=_one_thread) as pool:
+        for plays in pool.map(_play, jobs):
+            for title, by_name in plays.items():
+                for name, each in by_name.items():
+                    every.setdefault(title, {}).setdefault(name, []).extend(each)
+    return every
+
+
+def _play(job: tuple[str, Fold, World]) -> dict[str, Plays]:
+    """A fold; those that leave workloads out also with arms of the all-reduce alone."""
+    title, fold, world = job
+    prior = fold.prior
+    found = {title: played(fold, prior, world)}
+    if title == WORKLOADS:
+        found[RINGS] = played(fold.with_arms(ALL_REDUCE_ONLY), prior, world)
     return found
+
+
+def _one_thread() -> None:
+    """Matrices are too small to be worth several threads, which would wait for each other."""
+    threadpool_limits(1)
 
 
 def _thinned(fold: Fold) -> Fold:
@@ -150,11 +181,9 @@ def _money(
     plays: Plays, world: World, problems: Sequence[Problem]
 ) -> dict[str, dict[str, MoneyScore]]:
     """Scores of every contender where a deadline binds, and where a budget does."""
-
-    def table(problem: Problem) -> list:
-        return [each.case() for each in problems if each.workload != problem.workload]
-
-    taken = played_for_money(plays, table, world)
+    cases = [(each.workload, each.case()) for each in problems]
+    tables = {held_out: [case for name, case in cases if name != held_out] for held_out, _ in cases}
+    taken = played_for_money(plays, tables, world)
     titles = {"cost": "Cheapest within a deadline", "time": "Fastest within a budget"}
     return {
         title: {

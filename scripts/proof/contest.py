@@ -154,6 +154,14 @@ class Fold:
     shown: tuple[Problem, ...]
     rows: tuple[SweepCell, ...]
 
+    def with_arms(self, exchanges: Sequence[str]) -> "Fold":
+        """The same with arms of some exchanges only, and one worker."""
+        held_out, shown = (
+            tuple(problem.with_arms(exchanges) for problem in problems)
+            for problems in (self.held_out, self.shown)
+        )
+        return replace(self, held_out=held_out, shown=shown)
+
     @property
     def prior(self) -> Prior | None:
         """What is believed after the rows, as the launcher ships with those of the sweep."""
@@ -183,9 +191,9 @@ def _fold(problems: Sequence[Problem], is_out: Sequence[bool], rows: tuple[Sweep
     return Fold(tuple(p for p, out in pairs if out), tuple(p for p, out in pairs if not out), rows)
 
 
-def played(fold: Fold, world: World) -> dict[str, list[Played]]:
+def played(fold: Fold, prior: Prior | None, world: World) -> dict[str, list[Played]]:
     """All contenders on the problems that a fold holds out."""
-    table, prior = [problem.case() for problem in fold.shown], fold.prior
+    table = [problem.case() for problem in fold.shown]
     found: dict[str, list[Played]] = {}
 
     def add(name: str, each: Played) -> None:

@@ -5,7 +5,7 @@ measure, and its steps as measured, with the noise of one more run.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -195,10 +195,13 @@ def money_score(name: str, taken: Sequence[Taken]) -> MoneyScore:
 
 def played_for_money(
     by_name: Mapping[str, Sequence[Played]],
-    tables: Callable[[Problem], Sequence[Case]],
+    tables: Mapping[str, Sequence[Case]],
     world: World,
 ) -> dict[str, list[Taken]]:
-    """Every contender on every task; those with forecasts by them, the rules of baselines anew."""
+    """Every contender on every task; those with forecasts by them, the rules of baselines anew.
+
+    `tables` are what a table holds when a workload is held out, by its name.
+    """
     found: dict[str, list[Taken]] = {}
     for name, plays in by_name.items():
         for number, each in enumerate(plays):
@@ -206,7 +209,7 @@ def played_for_money(
                 if each.forecasts:
                     arm = by_forecasts(task, each.forecasts)
                 elif name in RULES:
-                    arm = by_rule(name, task, tables(each.problem), world)
+                    arm = by_rule(name, task, tables[each.problem.workload], world)
                 else:
                     continue
                 found.setdefault(name, []).append(Taken(task, arm, runs_s(task, world)))

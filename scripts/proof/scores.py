@@ -108,25 +108,32 @@ T = TypeVar("T", bound=Scored)
 
 
 def estimate(
-    played: Sequence[T],
-    values: Callable[[T], Sequence[float]],
-    of: Callable[[np.ndarray], float] = np.mean,
+    played: Sequence[T], values: Callable[[T], Sequence[float]], *, median: bool = False
 ) -> Estimate:
-    """A statistic of values over all problems, with an interval that is clustered by workload."""
+    """Mean or median of values over all problems, with an interval clustered by workload."""
     by_workload: dict[str, list[float]] = {}
     for each in played:
         by_workload.setdefault(each.problem.workload, []).extend(values(each))
     groups = [np.array(found) for found in by_workload.values() if len(found)]
     if not groups:
         return Estimate(math.nan, math.nan, math.nan)
-    value = float(of(np.concatenate(groups)))
-    rng = np.random.default_rng(0)
-    drawn = [
-        of(np.concatenate([groups[i] for i in rng.integers(0, len(groups), len(groups))]))
-        for _ in range(DRAWS if len(groups) > 1 else 0)
-    ]
-    low, high = np.quantile(drawn, (0.05, 0.95)) if drawn else (math.nan, math.nan)
+    every = np.concatenate(groups)
+    value = float(np.median(every) if median else np.mean(every))
+    if len(groups) < 2:
+        return Estimate(value, math.nan, math.nan)
+    drawn = np.random.default_rng(0).integers(0, len(groups), (DRAWS, len(groups)))
+    low, high = np.quantile((_medians if median else _means)(groups, drawn), (0.05, 0.95))
     return Estimate(value, float(low), float(high))
+
+
+def _means(groups: Sequence[np.ndarray], drawn: np.ndarray) -> np.ndarray:
+    sums = np.array([group.sum() for group in groups])
+    sizes = np.array([len(group) for group in groups])
+    return sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+
+
+def _medians(groups: Sequence[np.ndarray], drawn: np.ndarray) -> np.ndarray:
+    return np.array([np.median(np.concatenate([groups[i] for i in row])) for row in drawn])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +156,6 @@ class Score:
 
 def score(name: str, played: Sequence[Played]) -> Score:
     """All figures of a contender."""
-
-    def median(values: np.ndarray) -> float:
-        return float(np.median(values))
-
     return Score(
         name,
         len(played),
@@ -162,8 +165,8 @@ def score(name: str, played: Sequence[Played]) -> Score:
         estimate(played, lambda p: [float(p.regret <= 0.10)]),
         estimate(played, lambda p: [p.regret]),
         max(p.regret for p in played),
-        estimate(played, lambda p: p.errors, median),
-        estimate(played, lambda p: p.chosen_error, median),
+        estimate(played, lambda p: p.errors, median=True),
+        estimate(played, lambda p: p.chosen_error, median=True),
         estimate(played, lambda p: p.held),
         estimate(played, lambda p: [p.spent]),
     )

@@ -117,9 +117,9 @@ def choice_goals(tables: Tables) -> list[Goal]:
 
 
 def _better(name: str, policy: str, tables: Tables) -> Goal:
-    """Better than every rival in hits, regret and step error; who is not worse is named."""
-    ahead = []
-    for title, scores in tables.items():
+    """Better than every rival in hits, regret and step error; whoever is not worse is named."""
+    ahead: dict[str, list[str]] = {"hits": [], "regret": [], "step error": []}
+    for scores in tables.values():
         mine = scores[policy]
         for each in scores.values():
             if each.name == FLOOR or each.name.startswith(OURS):
@@ -129,9 +129,12 @@ def _better(name: str, policy: str, tables: Tables) -> Goal:
                 "regret": mine.regret.value < each.regret.value,
                 "step error": not mine.step_error.value >= each.step_error.value,
             }
-            ahead += [f"{each.name} in {key} ({title})" for key, won in beaten.items() if not won]
-    value = "no rival ahead" if not ahead else "as good or ahead: " + ", ".join(ahead)
-    return Goal(f"better_than_rivals_{name}", value, f"{len(RULES)} rules and {PRIOR}", not ahead)
+            for key, won in beaten.items():
+                if not won and each.name not in ahead[key]:
+                    ahead[key].append(each.name)
+    found = [f"{key} {', '.join(names)}" for key, names in ahead.items() if names]
+    value = f"as good or ahead: {'; '.join(found)}" if found else "no rival as good"
+    return Goal(f"better_than_rivals_{name}", value, f"{len(RULES)} rules and {PRIOR}", not found)
 
 
 def money_goals(by_task: Mapping[str, Mapping[str, MoneyScore]]) -> list[Goal]:

@@ -10,11 +10,13 @@ from policies.residual import learn
 from scripts.proof.big_clusters import choices
 from scripts.proof.cells import Truth, network_of, sweep_of
 from scripts.proof.contest import (
+    FLOOR,
     Trials,
     World,
     by_rule,
     floor,
     forecasts,
+    name_after,
     ours,
     prior_alone,
     without_networks,
@@ -24,6 +26,7 @@ from scripts.proof.money import Taken, Task, by_forecasts, rest_s, tasks_of
 from scripts.proof.problems import ALL_REDUCE_ONLY, problems_of
 from scripts.proof.scores import Played, Said, estimate, score
 from scripts.proof.synthetic import UNEQUAL, synthetic
+from scripts.proof.tables import choice_goals, choice_table
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +177,28 @@ def test_a_choice_on_a_made_up_cluster_is_no_better_than_the_best_known():
     found = list(choices((10,), (1,)))
     assert len(found) == 9
     assert all(each.regret >= 0.0 and each.decision_s > 0.0 for each in found)
+
+
+def test_goals_must_be_met_in_every_table_and_name_whoever_is_as_good(problem):
+    case = with_truth(problem, n1=1.0, n2=0.5, n4=0.4)
+    good = {name_after(run): [played(case, 4)] for run in (0, 3)} | {FLOOR: [played(case, 4)]}
+    rivals = {"Ernest": [played(case, 4)], "Jansen": [played(case, 2)]}
+    bad = {key: [played(case, 1)] for key in good}
+    tables = {
+        title: {name: score(name, plays) for name, plays in (mine | rivals).items()}
+        for title, mine in (("one", good), ("other", bad))
+    }
+    first = {goal.name: goal for goal in choice_goals({"one": tables["one"]})}
+    assert first["hit_cold"].met
+    assert "hits Ernest;" in first["better_than_rivals_cold"].value
+    both = {goal.name: goal for goal in choice_goals(tables)}
+    assert not both["hit_cold"].met
+    assert str(both["hit_cold"]).endswith("(target >= 85 %) missed")
+
+
+def test_tables_have_a_line_for_each_contender(problem):
+    case = with_truth(problem, n1=1.0, n2=0.5)
+    scores = [score(name, [played(case, n)]) for name, n in (("a rule", 1), ("another", 2))]
+    lines = choice_table("few", scores).splitlines()
+    assert lines[0] == "few: 1 choices"
+    assert [line.split("  ")[0] for line in lines[-2:]] == ["a rule", "another"]
