@@ -115,7 +115,11 @@ class _Rest:
 
 
 def best_split(
-    parts: Sequence[Part], nodes: Sequence[StageNode], hops: Sequence[Hop], n_micro_batches: int
+    parts: Sequence[Part],
+    nodes: Sequence[StageNode],
+    hops: Sequence[Hop],
+    n_micro_batches: int,
+    pass_s: float = 0.0,
 ) -> Split | NoSplit:
     """Cuts a model into as many stages as there are nodes, so that a step is as short as can be.
 
@@ -132,12 +136,14 @@ def best_split(
         nodes: one for each stage, in order.
         hops: the links between them: one less.
         n_micro_batches: of a step.
+        pass_s: what both passes of a micro-batch through a stage take beyond its layers, on a
+            node of speed 1.
     """
     if len(hops) != len(nodes) - 1:
         raise ValueError(f"{len(nodes)} stages have {len(nodes) - 1} links, not {len(hops)}")
     if obstacle := _too_few_cuts(parts, len(nodes)):
         return obstacle
-    sums = _Sums(parts)
+    sums = _Sums(parts, pass_s)
     rests: dict[int, list[_Rest]] = {len(parts): [_Rest((), 0.0, 0.0)]}
     for n_behind, node in enumerate(reversed(nodes)):
         hop = hops[len(nodes) - 1 - n_behind] if n_behind else None
@@ -159,8 +165,8 @@ def best_split(
 class _Sums:
     """Sums over any stretch of layers, and where a stretch may begin."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self.parts = parts
+    def __init__(self, parts: Sequence[Part], pass_s: float) -> None:
+        self.parts, self._pass_s = parts, pass_s
         self._compute_s = [0.0, *accumulate(part.compute_s for part in parts)]
         self._state_bytes = [0, *accumulate(part.state_bytes for part in parts)]
         self._kept_bytes = [0, *accumulate(part.kept_bytes for part in parts)]
@@ -170,8 +176,9 @@ class _Sums:
         """A stage of these layers on a node."""
         state = self._state_bytes[stop] - self._state_bytes[first]
         kept = self._kept_bytes[stop] - self._kept_bytes[first]
-        compute_s = (self._compute_s[stop] - self._compute_s[first]) * node.slowness
+        layers_s = self._compute_s[stop] - self._compute_s[first]
         sent = self.parts[stop - 1].cut_bytes if stop < len(self.parts) else 0
+        compute_s = (self._pass_s + layers_s) * node.slowness
         return Stage(first, stop, compute_s, state + in_flight * kept, sent)
 
 

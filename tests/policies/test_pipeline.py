@@ -35,6 +35,13 @@ def test_one_node_takes_the_whole_model():
     assert (found.cuts, found.step_s) == ((), 20.0)
 
 
+def test_each_stage_pays_for_its_passes():
+    found = best_split([part()] * 4, [StageNode(), StageNode(slowness=2.0)], [FAST], 3, pass_s=0.5)
+    assert isinstance(found, Split)
+    assert [stage.compute_s for stage in found.stages] == [3.5, 3.0]
+    assert found.step_s == pytest.approx(2 * 3.5 + 6.5)
+
+
 def test_a_slow_node_gets_fewer_layers():
     assert split([part()] * 6, [StageNode(slowness=2.0), StageNode()]).cuts == (2,)
 

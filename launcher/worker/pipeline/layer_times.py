@@ -22,7 +22,7 @@ class LayerCost:
 
     Attributes:
         name: of the layer.
-        compute_s: forward and backward pass, measured.
+        compute_s: forward and backward pass, measured, beyond what starting any pass takes.
         state_bytes: weights, their gradients and the optimizer's state.
         kept_bytes: its inputs and outputs, which the backward pass needs; a layer that computes in
             many steps, such as an LSTM, keeps more inside.
@@ -38,13 +38,28 @@ class LayerCost:
     uncut_because: str | None
 
 
-def measured_layers(
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """What a model takes, for one micro-batch.
+
+    Attributes:
+        layers: in the order in which they are computed.
+        pass_s: what a stage's forward and backward pass takes whatever it computes: that of the
+            quickest layer alone.
+    """
+
+    layers: tuple[LayerCost, ...]
+    pass_s: float
+
+
+def measured_cost(
     graph: Graph, inputs: Sequence[Any], targets: Any, sample_weight: Any = None
-) -> tuple[LayerCost, ...]:
+) -> ModelCost:
     """Runs each layer a few times on one micro-batch, alone; no weight is changed by that.
 
     What the first layers give is what the next ones get, so layers see data as in training. States
-    that a forward pass changes (moving averages, metrics) are put back.
+    that a forward pass changes (moving averages, metrics) are put back. A layer alone pays for
+    being started, which layers in one stage pay once; so that is told apart.
 
     Args:
         graph: the model.
@@ -54,17 +69,20 @@ def measured_layers(
     """
     states = [variable for variable in graph.model.variables if not variable.trainable]
     before = [variable.numpy() for variable in states]
-    costs, tensors = [], None
-    for number in range(len(graph.calls)):
-        stage = Stage(graph, number, number + 1)
-        given = stage.chosen(inputs) if tensors is None else tensors
+    stages = [Stage(graph, number, number + 1) for number in range(len(graph.calls))]
+    times, tensors = [], stages[0].chosen(inputs)
+    for stage in stages:
         answers = Answers(targets, sample_weight) if stage.is_last else None
-        compute_s, tensors = _timed(stage, given, answers)
-        costs.append(_cost(graph, number, stage, len(inputs[0]), compute_s))
+        compute_s, tensors = _timed(stage, tensors, answers)
+        times.append(compute_s)
     for variable, value in zip(states, before, strict=True):
         variable.assign(value)
     graph.model.reset_metrics()
-    return tuple(costs)
+    layers = [
+        _cost(graph, number, stages[number], len(inputs[0]), compute_s - min(times))
+        for number, compute_s in enumerate(times)
+    ]
+    return ModelCost(tuple(layers), min(times))
 
 
 def _timed(stage: Stage, inputs: Sequence[Any], answers: Answers | None) -> tuple[float, list[Any]]:

@@ -1,10 +1,10 @@
 """One stage's forward and backward passes, as TensorFlow functions."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from keras.src import tree
 
@@ -188,12 +188,12 @@ class Stage:
 
     @property
     def state_bytes(self) -> int:
-        """Weights, the sums of their gradients, and the optimizer's state, which this allocates."""
-        if self.variables and not self._optimizer.built:
-            self._optimizer.build(self.variables)
-        states = [variable for variable in self._optimizer.variables if len(variable.shape)]
+        """Weights, the sums of their gradients, and the optimizer's state."""
+        optimizer = _own_optimizer(self._optimizer)  # only to see how large it gets
+        optimizer.build(self.variables)
+        states = [variable for variable in optimizer.variables if len(variable.shape)]
         held = [*self.model.variables, *self.variables, *states]
-        return sum(item_bytes(variable) * int(np.prod(variable.shape)) for variable in held)
+        return sum(item_bytes(variable) * math.prod(variable.shape) for variable in held)
 
 
 def _sum(one: Any, other: Any) -> Any:

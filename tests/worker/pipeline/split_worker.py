@@ -19,7 +19,7 @@ def main() -> None:
     from tests.worker.pipeline import layer_time_cases, refusal_cases, split_cases
 
     results = {"refusals": refusal_cases.refusals(), "places": refusal_cases.places()}
-    results["parts"] = layer_time_cases.measured_parts()
+    results["cost"] = layer_time_cases.cost()
     results["over_tcp"] = split_cases.over_tcp()
     for make in split_cases.CASES:
         try:

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from policies.pipeline import Hop, Part, Split, StageNode, best_split
+
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
 EXACT = ["deep_mlp", "weighted_rows", "skips_across_cuts", "many_inputs_and_outputs", "conv_lstm"]
 STATISTICAL = ["half_precision", "batch_norm_and_dropout"]
+LINK = Hop(latency_s=1e-3, bytes_per_s=1e8)
 ROOT = Path(__file__).parents[3]
 
 
@@ -90,12 +93,16 @@ def test_a_model_says_where_it_cannot_be_cut(results):
 
 
 def test_layers_are_measured(results):
-    parts = results["parts"]
-    assert [part["name"] for part in parts] == ["wide", "relu", "narrow"]
-    wide, relu, narrow = parts
-    assert wide["compute_s"] > 0.0
+    cost = results["cost"]
+    assert cost["weights_stayed"]
+    wide, relu, narrow = cost["layers"]
+    assert [layer["name"] for layer in cost["layers"]] == ["wide", "relu", "narrow"]
+    assert cost["pass_s"] > 0.0
+    assert min(layer["compute_s"] for layer in cost["layers"]) == 0.0
     assert wide["state_bytes"] == 4 * 4 * (256 * 512 + 512)  # weights, gradients, Adam's two
     assert relu["state_bytes"] == 0
     assert wide["cut_bytes"] == 8 * 512 * 4
     assert narrow["cut_bytes"] == 8 * 2 * 4
+    split = best_split([Part(**layer) for layer in cost["layers"]], [StageNode()] * 2, [LINK], 4)
+    assert isinstance(split, Split)
     assert wide["kept_bytes"] == 8 * (256 + 512) * 4
