@@ -94,7 +94,7 @@ LIMITS = st.builds(
 
 
 @given(ARMS, LIMITS, st.integers(1, 1000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_exploring_never_risks_more_than_its_share(arms, limits, seed):
     usual, tried = best(arms, limits.objective), choose(arms, limits, seed)
     if tried is usual:

@@ -49,13 +49,13 @@ def test_after_a_change_old_records_do_little_harm():
 
 
 def test_a_cluster_that_stays_as_it_is_keeps_all_its_records():
-    found = [learn(CASE, runs(AS_SAID, 24, seed)).change for seed in range(20)]
-    assert found == [None] * 20
+    found = [learn(CASE, runs(AS_SAID, 24, seed)).change for seed in range(8)]
+    assert found == [None] * 8
 
 
 def test_disturbed_runs_are_no_change():
-    found = [learn(CASE, runs(AS_SAID, 24, seed, p_disturbed=0.15)).change for seed in range(20)]
-    assert sum(change is not None for change in found) <= 1
+    found = [learn(CASE, runs(AS_SAID, 24, seed, p_disturbed=0.15)).change for seed in range(8)]
+    assert found == [None] * 8
 
 
 def test_one_or_two_strange_runs_are_no_change():
