@@ -89,7 +89,7 @@ def make_case(rng: np.random.Generator, kinds: Sequence[str]) -> Case:
         at_step=int(rng.integers(40, 900)),
         strategy=str(rng.choice(["allreduce", "direct"])),
         workers=str(rng.choice(["2", "3", "auto"])),
-        budget_usd=float(rng.choice([0.03, 0.3])),
+        budget_usd=float(rng.choice([0.05, 0.5])),
     )
 
 
