@@ -15,6 +15,7 @@ from policies.candidates import (
     strategies,
     worker_counts,
 )
+from policies.constants import S_PER_H
 from policies.direct_placement import direct_placements
 from policies.forecast import Forecast, forecast
 from policies.greedy import Tour, placements_along, sets_along, tours
@@ -37,10 +38,8 @@ from policies.schema import (
 
 # Rounds of looking beside the best n where not every n was looked at.
 REFINE_ROUNDS: Final = 12
-# What the prior says is so much worse than a plan that fits is not looked at more closely.
+# How much longer than it takes the prior may say that a step takes.
 HOPELESS: Final = 0.3
-# Start-ups of two numbers of workers differ by less than this.
-SLACK_S: Final = 120.0
 # Plans of many nodes that small moves may make the best: so much slower, and at most so many.
 NEARLY: Final = 0.15
 MAX_NEARLY: Final = 4
@@ -140,24 +139,24 @@ class Survey:
         ]
 
     def _forecasts(self, placed: Sequence[Placed]) -> list[Forecast]:
-        """Of plans of one n and way those that may be the best, by what the prior says of them.
-
-        Once one fits, all that the prior says are far worse are left out.
-        """
+        """Of plans of one n and way those that may be the best; the others take far longer."""
         found: list[Forecast] = []
-        limit = math.inf
-        for each in sorted(placed, key=self._worth):
-            if self._worth(each) > limit:
+        least = math.inf
+        for each in sorted(placed, key=self._at_least):
+            if self._at_least(each) > least:
                 break
             found.append(self._forecast(each.plan))
-            if found[-1].p_fits >= P_FITS:
-                limit = min(limit, self._worth(each) * (1.0 + HOPELESS))
+            least = min(least, self._loss_if_it_fits(found[-1]))
         return found
 
-    def _worth(self, placed: Placed) -> float:
-        """What a step takes, or costs, as the prior says."""
+    def _at_least(self, placed: Placed) -> float:
+        """The time or cost that a plan's steps alone take if the prior is far too pessimistic."""
+        steps_s = self.situation.work.steps * placed.step_s / (1.0 + HOPELESS)
         by_cost = self.situation.limits.objective == "cost"
-        return placed.step_s * placed.price_usd_per_h if by_cost else placed.step_s
+        return steps_s * placed.price_usd_per_h / S_PER_H if by_cost else steps_s
+
+    def _loss_if_it_fits(self, found: Forecast) -> float:
+        return loss(found, self.situation.limits.objective) if found.p_fits >= P_FITS else math.inf
 
     def rival_of(self, plan: Plan) -> Forecast | None:
         """The best plan of as many workers that exchanges gradients in the other way."""
@@ -226,29 +225,23 @@ class Survey:
     def _screened(self, counts: Sequence[int]) -> dict[int, Forecast]:
         """Unpolished plans of those n that may be the best, of one worker, and of the most.
 
-        From the n that the prior says is the best on: once one fits, an n is left out that the
-        prior says takes far longer, more than start-ups and what they wait for could make up.
+        Left out is an n whose steps alone take longer than all of a plan that fits, even if the
+        prior is far too pessimistic about them.
         """
-        steps = self.situation.work.steps
-        found: dict[int, Forecast] = {}
-        whole: dict[int, Placed] = {}
+        at_least: dict[int, float] = {}
         for n in counts:
             placed = self._placements(n, strategies(self.situation, n), polish=False)
             if placed:
-                whole[n] = min(placed, key=self._worth)
-        limit = math.inf
-        for n in sorted(whole, key=lambda n: self._worth(whole[n])):
-            is_hopeless = steps * (self._worth(whole[n]) - limit) > self._slack(whole[n])
-            if is_hopeless and n not in (counts[0], counts[-1]):
+                at_least[n] = min(self._at_least(each) for each in placed)
+        found: dict[int, Forecast] = {}
+        least = math.inf
+        for n in sorted(at_least, key=lambda n: at_least[n]):
+            if at_least[n] > least and n not in (counts[0], counts[-1]):
                 continue
             found |= self.forecasts([n], polish=False)
-            if n in found and found[n].p_fits >= P_FITS and self.situation.data is None:
-                limit = min(limit, self._worth(whole[n]) * (1.0 + HOPELESS))
+            if n in found:
+                least = min(least, self._loss_if_it_fits(found[n]))
         return found
-
-    def _slack(self, placed: Placed) -> float:
-        by_cost = self.situation.limits.objective == "cost"
-        return SLACK_S * placed.price_usd_per_h if by_cost else SLACK_S
 
     def _best_n(self, by_n: Mapping[int, Forecast]) -> int:
         objective = self.situation.limits.objective

@@ -152,6 +152,20 @@ def test_worse_links_among_nodes_that_are_up_do_not_hide_their_plans():
     assert set(recommend(case, (), 0).chosen.nodes) == {"x", "y", "z"}
 
 
+def test_among_many_nodes_a_very_long_wait_is_weighed_too():
+    """All steps on what is up take longer than those on new nodes, but less than their start."""
+    nodes = [up(f"up-{i}") for i in range(8)] + [to_start(f"new-{i:02}") for i in range(17)]
+    case = situation(nodes, work=Work(6_000, 10, 4096), load=workload(batch=4096))
+    slow = [
+        experience(case, ["up-0"], 2.1, run=f"run-{i}", node_starts=(NodeStart("cpu", 7200.0),))
+        for i in range(8)
+    ]
+    quick = [replace(e, node_starts=(NodeStart("cpu", 10.0),)) for e in slow]
+    assert recommend(case, quick, 0).chosen.n_workers > 8
+    chosen = recommend(case, slow, 0).chosen
+    assert all(name.startswith("up-") for name in chosen.nodes)
+
+
 def test_no_more_nodes_are_started_than_may_be():
     nodes = [
         up("a"),
