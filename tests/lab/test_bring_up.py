@@ -1,6 +1,10 @@
-"""`launch up` and `launch down` over ssh to three hosts."""
+"""`launch up`, `status` and `down` over ssh to three hosts, and a cluster that ends by itself."""
 
+import json
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +31,14 @@ def raylets(lab: Lab) -> list[str]:
     return [name for name in lab.names if lab.run(name, ["sh", "-c", listing]).returncode == 0]
 
 
-def test_every_node_joins_also_one_that_ray_cannot_start_and_none_is_left(lab: Lab) -> None:
+def launch(lab: Lab, *words: str | Path) -> Any:
+    """Call the launcher on h2, which is no head."""
+    return lab.run("h2", ["launch", *words], cwd=ROOT, timeout_s=250)
+
+
+def test_every_node_joins_and_none_is_left(lab: Lab) -> None:
     only_from(lab, "h3", "h2")  # the head's autoscaler cannot log in there, we can
-    up = lab.run("h2", ["launch", "up", FILE], timeout_s=200)
+    up = launch(lab, "up", FILE)
     assert up.returncode == 0, up.stderr
     assert "launch: 10.99.0.3 not there: starting over ssh" in up.stderr
     rows = [line.split() for line in up.stdout.splitlines()]
@@ -40,18 +49,40 @@ def test_every_node_joins_also_one_that_ray_cannot_start_and_none_is_left(lab: L
     ]
     assert up.stdout.splitlines()[-1] == "3 nodes up · $0.60/h in all"
     assert raylets(lab) == ["h1", "h2", "h3"]
+    copied = lab.home("h3") / "train-launcher" / "scripts" / "clusters" / "install.sh"
+    assert copied.is_file()  # by us: the head could not
+
+    status = json.loads(launch(lab, "status", FILE, "--json").stdout)
+    assert status["n_up"] == 3
+    assert not status["is_used"]
+    assert 0 < status["cost_usd"] < 0.6 / 60 * 5
 
     lab.cut("h2-h3")
-    down = lab.run("h2", ["launch", "down", FILE], timeout_s=100)
+    down = launch(lab, "down", FILE)
     assert down.returncode == 4
     assert "Ray may still run on 10.99.0.3 (ssh: connect to host 10.99.0.3" in down.stderr
     lab.mend("h2-h3")
-    down = lab.run("h2", ["launch", "down", FILE], timeout_s=100)
-    assert down.returncode == 0, down.stderr
-    assert raylets(lab) == []
+    assert "It is not known what is up" in launch(lab, "status").stdout
+
+    anyone(lab, "h3")
+    again = launch(lab, "up", FILE, "--idle-down", "10s")
+    assert again.returncode == 0, again.stderr
+    assert "takes the cluster down when nobody has used it for" in again.stderr
+    until = time.monotonic() + 120
+    while raylets(lab):
+        assert time.monotonic() < until, "the cluster did not go down by itself"
+        time.sleep(1)
+    assert "nothing is up" in launch(lab, "status", FILE).stdout
+    assert launch(lab, "status").stdout == "No cluster that was brought up from here is up.\n"
 
 
 def only_from(lab: Lab, host: str, src: str) -> None:
     """Let a host be logged in to from one other host only."""
     keys = lab.home(host) / ".ssh" / "authorized_keys"
     keys.write_text(f'from="{lab.ip(src)}" {keys.read_text()}')
+
+
+def anyone(lab: Lab, host: str) -> None:
+    """Let a host be logged in to from everywhere again."""
+    keys = lab.home(host) / ".ssh" / "authorized_keys"
+    keys.write_text(keys.read_text().partition(" ")[2])
