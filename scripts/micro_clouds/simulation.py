@@ -164,7 +164,8 @@ class Simulation:
             data,
             LocalBatch(rank, self._global_batch, len(self._ranks)),
             np.random.default_rng([seed, rank]),
-            {peer: LinkBudget() for peer in peers},
+            # the rates are known from the probe
+            {peer: LinkBudget(self._world.links[rank, peer].bytes_per_s) for peer in peers},
         )
 
     def _at(self, time_s: float, act: Callable[[], None]) -> None:

@@ -4,6 +4,7 @@ STEP_MEMORY = 0.8  # of the mean duration of steps, per step
 RATE_MEMORY = 0.8  # of a link's bytes and times, per message
 PRIOR_S = 0.1  # of carrying, that a rate known before counts for
 FILL = 0.9  # of what a link carries; the rest keeps queues from growing
+FIRST_STEP_S = 0.02  # of a step whose duration nobody knows
 FIRST_BYTES = 64 << 10  # on a link whose rate nobody knows, enough to measure it
 
 
@@ -42,8 +43,9 @@ class LinkBudget:
             n_queued: bytes that were given to the link and have not left.
         """
         rate = self.rate_bytes_per_s
-        if rate is None or step_s is None:
+        if rate is None:
             return 0 if n_queued else FIRST_BYTES
+        step_s = FIRST_STEP_S if step_s is None else step_s
         least_bytes = 0 if n_queued else self._least_bytes
         return max(least_bytes, int(FILL * rate * step_s) - n_queued)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from launcher.worker.exchange.decentralized.message import Standing
 from launcher.worker.exchange.decentralized.rule import Step
 
-LOSS_MEMORY = 0.98  # of the mean loss, per step
+LOSS_MEMORY = 0.95  # of the mean loss, per step
 
 
 class Roster:
