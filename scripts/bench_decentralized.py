@@ -26,7 +26,7 @@ from scripts.micro_clouds.simulation import Course  # noqa: E402
 from scripts.micro_clouds.world import Killed, Slowed  # noqa: E402
 
 TARGET, LOOK_S = 0.9, 0.5
-UNTIL_S, RING_UNTIL_S = 60.0, 600.0
+UNTIL_S, RING_UNTIL_S = 30.0, 600.0
 OURS, RING, DIRECT = "decentralized", "ring-BSP", "direct"
 LAB_RATES = {OURS: 0.2, "ring": 0.1, "one_shot": 0.1}
 RIVALS = ("Gaia 1 %", "Gaia 10 %", "Ako", "Hop")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from launcher.worker.exchange.decentralized.batching import LocalBatch, Speed
+from launcher.worker.exchange.decentralized.batching import Growth, LocalBatch, Speed
 from launcher.worker.exchange.decentralized.budget import LinkBudget, StepClock
 from launcher.worker.exchange.decentralized.message import HEADER_BYTES, Message, parse_body
 from launcher.worker.exchange.decentralized.message import parse_header as parse
@@ -85,6 +85,7 @@ class Simulation:
         test: what accuracy is taken of.
         global_batch: examples per step of all workers.
         weighted: whether local batches follow speed.
+        growth: of the global batch, where local batches follow speed.
         seed: of the order of examples.
     """
 
@@ -99,11 +100,14 @@ class Simulation:
         test: Data,
         global_batch: int,
         weighted: bool,
+        growth: Growth | None = None,
         seed: int = 0,
     ) -> None:
         self._world, self._wires, self._test = world, wires, test
         self._new_rule, self._new_replica = new_rule, new_replica
         self._global_batch, self._weighted = global_batch, weighted
+        self._growth = growth or Growth()
+        self._n_training = sum(len(shard.labels) for shard in shards)
         self._now_s, self._order = 0.0, itertools.count()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._machines = [self._new_machine(rank, shards[rank], seed) for rank in self._ranks]
@@ -205,7 +209,9 @@ class Simulation:
         if self._weighted:
             speeds = machine.rule.roster.speeds() if hasattr(machine.rule, "roster") else None
             speeds = speeds or {m.rank: m.speed.examples_per_s for m in self._machines}
-            machine.batch.follow(self._global_batch, speeds)
+            n_steps = len(machine.step_times_s)
+            global_batch = self._growth.global_batch(self._global_batch, n_steps, self._n_training)
+            machine.batch.follow(global_batch, speeds)
         self._try_to_begin(machine)
 
     def _send(self, source: Machine, to: Machine, message: Message) -> None:

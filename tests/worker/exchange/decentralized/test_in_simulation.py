@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from launcher.worker.exchange.decentralized.batching import Growth
 from launcher.worker.exchange.decentralized.dlion import Dlion, DlionOptions
 from launcher.worker.exchange.decentralized.transfer import TransferOptions
 from scripts.micro_clouds.perceptron import Perceptron, digits
@@ -37,7 +38,7 @@ def data():
     return shards_of(training, 4, np.random.default_rng(0), skewed=False), test
 
 
-def train(data, world, rule=decentralized, *, until_s=3.0, wires=None):
+def train(data, world, rule=decentralized, *, until_s=3.0, wires=None, growth=None):
     simulation = Simulation(
         world,
         wires or Wires(world.links),
@@ -47,6 +48,7 @@ def train(data, world, rule=decentralized, *, until_s=3.0, wires=None):
         test=data[1],
         global_batch=64,
         weighted=rule is decentralized,
+        growth=growth,
     )
     return simulation.run(until_s, look_every_s=0.25)
 
@@ -82,6 +84,15 @@ def test_a_dead_worker_stops_nobody_and_catches_up_when_it_returns(data):
     assert np.isnan(course.accuracies[6, 3])  # at 1.5 s
     assert course.accuracies[-1, 3] > course.accuracies[-1, :3].mean() - 0.1
     assert steps_between(course, 3, 2.0, 4.0) > 10
+
+
+def test_the_global_batch_grows_when_asked(data):
+    growth = Growth(factor=2, every_steps=10, max_fraction=0.1)
+    course = train(data, WORLD, until_s=1.5, growth=growth)
+    ends = [examples[-1] for examples in course.step_examples]
+    assert sum(examples[0] for examples in course.step_examples) == 64
+    assert sum(ends) == pytest.approx(0.1 * sum(len(shard.labels) for shard in data[0]), rel=0.15)
+    assert course.accuracy_at(1.5) > 0.6
 
 
 def test_exact_training_in_the_simulation_is_one_machines(data):

@@ -108,7 +108,7 @@ def test_one_that_is_gone_stops_nobody_and_goes_on_where_the_other_is(pair, monk
     assert abs(ranks[0].replica.weights - 1.0).max() < 0.01
     ip, port = addresses[1][0].split(":")
     ranks[1] = Rank(1, addresses, [listen(Address(ip, int(port)))], weights=9.0)
-    other = threading.Thread(target=ranks[0].steps, args=(400,))
+    other = threading.Thread(target=ranks[0].steps, args=(200,))
     other.start()
     ranks[1].open()
     while ranks[1].training.figures().n_transfers == 0:
