@@ -16,7 +16,8 @@ from launcher.errors import ScriptError
 from launcher.worker.data_parallel import DataParallel, Role
 from launcher.worker.exchange.alone import Alone
 from launcher.worker.exchange.decentralized.batching import Slices
-from launcher.worker.exchange.decentralized.dlion import DlionOptions
+from launcher.worker.exchange.decentralized.dlion import Dlion, DlionOptions
+from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.links import Links
 from launcher.worker.exchange.decentralized.sparse import Vector
@@ -39,6 +40,7 @@ class Decentralized(DataParallel):
     Args:
         training: exchanges gradients.
         n_workers: that there are to begin with.
+        follows_speed: whether slices do; else they stay equal.
         clock: in seconds.
     """
 
@@ -46,10 +48,13 @@ class Decentralized(DataParallel):
         self,
         training: Training,
         n_workers: int,
+        *,
+        follows_speed: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(_Part(training))
-        self._training, self._slices = training, LocalSlices(training, n_workers, clock)
+        self._training = training
+        self._slices = LocalSlices(training, n_workers, clock, follows_speed=follows_speed)
         self._exchanged = ExchangedGradients(self, training, self._slices)
         self.gradients = self._exchanged
 
@@ -114,8 +119,12 @@ def new_decentralized(
         return Links(rank, addresses, options.secret, size, hearer)
 
     transfer = TransferOptions(options.transfer_every_steps, options.merge)
-    rule = DlionOptions(options.max_staleness, transfer)
-    return Decentralized(Training(rank, len(addresses), open_links, rule), len(addresses))
+    own = DlionOptions(options.max_staleness, transfer)
+
+    def new_rule(rank: int, peers: Sequence[int], layout: Layout, *, is_new: bool) -> Dlion:
+        return Dlion(rank, peers, layout, own, is_new=is_new)
+
+    return Decentralized(Training(rank, len(addresses), open_links, new_rule), len(addresses))
 
 
 class LocalSlices:
@@ -125,10 +134,18 @@ class LocalSlices:
         training: knows the workers' speeds.
         n_workers: that there are to begin with.
         clock: in seconds.
+        follows_speed: whether slices do; else they stay equal.
     """
 
-    def __init__(self, training: Training, n_workers: int, clock: Callable[[], float]) -> None:
-        self._training, self._clock = training, clock
+    def __init__(
+        self,
+        training: Training,
+        n_workers: int,
+        clock: Callable[[], float],
+        *,
+        follows_speed: bool,
+    ) -> None:
+        self._training, self._clock, self._follows_speed = training, clock, follows_speed
         self._slices = Slices(training.rank, n_workers)
         self._begun_s, self.n_examples = clock(), 1
 
@@ -144,7 +161,8 @@ class LocalSlices:
         return self._clock() - self._begun_s
 
     def _begin(self, n_rows: np.ndarray) -> np.ndarray:
-        self._slices.follow(self._training.speeds())
+        if self._follows_speed:
+            self._slices.follow(self._training.speeds())
         begin, end = self._slices.bounds(int(n_rows))
         self._begun_s, self.n_examples = self._clock(), end - begin
         return np.array([begin, end], np.int64)

@@ -44,7 +44,7 @@ class LabCourse:
 def train_in_lab(
     method: str, hardness: str, seconds: float, rate: float, *, skewed: bool = False
 ) -> LabCourse:
-    """One run of "ring", "one_shot" or "decentralized" on six hosts."""
+    """One run of a method of `lab_worker` on six hosts."""
     from tests.lab.lab import Lab
 
     with Lab(sum(SITES), rtt_s=NEAR_RTT_S, rate_bytes_per_s=NEAR_RATE) as lab:
@@ -62,7 +62,7 @@ def train_in_lab(
             for name, quota in zip(lab.names, QUOTAS, strict=True):
                 lab.set_cpu(name, quota)
             tell(processes)
-            told = processes if method == "decentralized" else processes[:1]
+            told = processes[:1] if method in ("ring", "one_shot") else processes
             wait_for("over", told)
             for name in lab.names:
                 lab.set_cpu(name, 1.0)

@@ -1,6 +1,6 @@
 """One host of the comparison in the lab: trains a Keras model for a while, keeps its course.
 
-Arguments: method ("ring", "one_shot" or "decentralized"), rank, hosts, seconds, learning rate,
+Arguments: method ("ring", "one_shot", "decentralized", "gaia", "ako", or "hop"), rank, hosts, seconds, learning rate,
 "skewed" or "even" data.
 """
 
@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 PORT, RING_PORT = 7600, 7700
+THIN_STEP_BYTES = 125_000  # 10 Mbit/s for a tenth of a second
 SECRET = b"of the benchmark of far sites".ljust(32)
 GLOBAL_BATCH, N_HIDDEN, N_LOOKS, N_COPIES = 96, 960, 24, 40
 
@@ -30,7 +31,7 @@ def main() -> None:
     parallel.install(["keras"])
     keras.utils.set_random_seed(1)
     (x, y), test = images()
-    if method == "decentralized" and skewed == "skewed":
+    if method not in ("ring", "one_shot") and skewed == "skewed":
         x, y = site_first(x, y, int(rank) // 2)
     model = keras.Sequential(
         [
@@ -41,7 +42,7 @@ def main() -> None:
         ]
     )
     model.compile(keras.optimizers.SGD(float(rate)), "sparse_categorical_crossentropy")
-    course = recorder(keras, float(seconds), test, parallel)
+    course = recorder(keras, float(seconds), test, method, parallel)
     model.fit(x, y, batch_size=GLOBAL_BATCH, epochs=10_000, verbose=0, callbacks=[course])
 
 
@@ -61,6 +62,8 @@ def engine(method: str, rank: int, hosts: list[str]) -> Any:
         from launcher.worker.job import Decentralized
 
         return new_decentralized(Decentralized(SECRET), rank, addresses)
+    if method in ("gaia", "ako", "hop"):
+        return rival(method, rank, addresses)
     from launcher.worker.data_parallel import DataParallel
 
     if method == "ring":
@@ -72,6 +75,31 @@ def engine(method: str, rank: int, hosts: list[str]) -> Any:
     from launcher.worker.exchange.transport.mesh import open_mesh
 
     return DataParallel(DirectExchange(open_mesh(rank, addresses, SECRET), one_shot))
+
+
+def rival(method: str, rank: int, addresses: list[list[str]]) -> Any:
+    """A rule to compare with, over the same links."""
+    from launcher.worker.decentralized import Decentralized
+    from launcher.worker.exchange.decentralized.ako import Ako, n_partitions_for
+    from launcher.worker.exchange.decentralized.gaia import Gaia, GaiaOptions
+    from launcher.worker.exchange.decentralized.hop import Hop, ring_neighbours
+    from launcher.worker.exchange.decentralized.links import Links
+    from launcher.worker.exchange.decentralized.training import Training
+
+    n = len(addresses)
+
+    def new_rule(rank: int, peers: Any, layout: Any, *, is_new: bool) -> Any:
+        del is_new
+        if method == "gaia":
+            return Gaia(rank, peers, layout, GaiaOptions(threshold=0.1))
+        if method == "ako":
+            return Ako(rank, peers, layout, n_partitions_for(layout.size, 1, THIN_STEP_BYTES))
+        return Hop(rank, ring_neighbours(rank, n), layout)
+
+    def open_links(size: int, hearer: Any) -> Links:
+        return Links(rank, addresses, SECRET, size, hearer)
+
+    return Decentralized(Training(rank, n, open_links, new_rule), n, follows_speed=False)
 
 
 def images() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -98,7 +126,7 @@ def site_first(x: np.ndarray, y: np.ndarray, site: int) -> tuple[np.ndarray, np.
     return x[order], y[order]
 
 
-def recorder(keras: Any, seconds: float, test: Any, parallel: Any) -> Any:
+def recorder(keras: Any, seconds: float, test: Any, method: str, parallel: Any) -> Any:
     """Keeps weights now and then, from the driver's word on; looks at them at the end."""
 
     class Recorder(keras.callbacks.Callback):
@@ -130,7 +158,7 @@ def recorder(keras: Any, seconds: float, test: Any, parallel: Any) -> Any:
                 guesses = np.argmax(self.model(test[0]), 1)
                 rows.append((since_s, n_steps, float((guesses == test[1]).mean())))
             figures: dict[str, Any] = {"course": rows}
-            if hasattr(parallel, "figures"):
+            if method == "decentralized":
                 figures["exchange"] = asdict(parallel.figures())
             print(json.dumps(figures), flush=True)
             os._exit(0)

@@ -107,8 +107,8 @@ def _hop(rank: int, peers: Sequence[int], is_new: bool) -> Rule:
 
 
 def _synchronous(rank: int, peers: Sequence[int], is_new: bool) -> Rule:
-    del rank, is_new
-    return Synchronous(peers)
+    del is_new
+    return Synchronous(rank, peers)
 
 
 def shards_of(training: Data, n: int, rng: np.random.Generator, skewed: bool) -> list[Data]:

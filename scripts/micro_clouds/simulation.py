@@ -207,8 +207,7 @@ class Simulation:
         for outgoing in machine.rule.step(machine.replica, step, capacities):
             self._send(machine, self._machines[outgoing.to], outgoing.message)
         if self._weighted:
-            speeds = machine.rule.roster.speeds() if hasattr(machine.rule, "roster") else None
-            speeds = speeds or {m.rank: m.speed.examples_per_s for m in self._machines}
+            speeds = machine.rule.roster.speeds()
             n_steps = len(machine.step_times_s)
             global_batch = self._growth.global_batch(self._global_batch, n_steps, self._n_training)
             machine.batch.follow(global_batch, speeds)

@@ -1,11 +1,15 @@
 """What all rules of exchange have in common."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.message import Message, Outgoing
 from launcher.worker.exchange.decentralized.sparse import Vector
+
+if TYPE_CHECKING:
+    from launcher.worker.exchange.decentralized.roster import Roster
 
 
 class Replica(Protocol):
@@ -48,6 +52,11 @@ class Rule(Protocol):
     arrives meanwhile is handed to `take`, in the order in which each peer has sent it.
     """
 
+    @property
+    def roster(self) -> "Roster":
+        """How far this worker and its peers are."""
+        ...
+
     def begin(self, replica: Replica) -> bool:
         """Whether the next step may begin, or must wait for messages."""
         ...
@@ -80,4 +89,19 @@ class Rule(Protocol):
 
     def joined(self, rank: int) -> None:
         """A peer is there, or there again; it starts from another worker's weights."""
+        ...
+
+
+class NewRule(Protocol):
+    """Makes the rule of one worker."""
+
+    def __call__(self, rank: int, peers: Sequence[int], layout: Layout, *, is_new: bool) -> Rule:
+        """Makes it.
+
+        Args:
+            rank: of the worker.
+            peers: ranks of the others that are there.
+            layout: of the model's variables.
+            is_new: whether it joins workers that are training already.
+        """
         ...

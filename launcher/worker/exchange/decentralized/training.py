@@ -11,15 +11,16 @@ import numpy as np
 
 from launcher.worker.exchange.decentralized.batching import Speed
 from launcher.worker.exchange.decentralized.budget import StepClock
-from launcher.worker.exchange.decentralized.dlion import Dlion, DlionOptions
+from launcher.worker.exchange.decentralized.dlion import Dlion
 from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing, Standing
-from launcher.worker.exchange.decentralized.rule import Replica, Step
+from launcher.worker.exchange.decentralized.rule import NewRule, Replica, Rule, Step
 from launcher.worker.exchange.decentralized.sparse import Span, Vector
 
 CONNECT_S = 120.0  # until the slowest worker has made its model
 GONE_S = 5.0  # without a link, until a peer counts as lost
+TICK_S = 0.5  # between two looks for peers that are gone, while a rule waits
 FIRST = 0  # the rank that keeps the model
 SETTLE_S = 60.0  # for the best worker's weights when training ends
 N_COMPARED = 64  # weights, to tell whether workers begin alike
@@ -85,7 +86,7 @@ class Training:
         rank: of this worker.
         n_workers: that there should be.
         open_network: makes the links.
-        options: of the rule.
+        new_rule: makes this worker's rule.
         clock: in seconds.
         connect_s: how long to wait for all peers when a model begins to train; those that do not
             come count as lost until they do.
@@ -96,19 +97,19 @@ class Training:
         rank: int,
         n_workers: int,
         open_network: OpenNetwork,
-        options: DlionOptions | None = None,
+        new_rule: NewRule = Dlion,
         *,
         clock: Callable[[], float] = time.monotonic,
         connect_s: float = CONNECT_S,
     ) -> None:
         self.rank = rank
         self._peers = [peer for peer in range(n_workers) if peer != rank]
-        self._open_network, self._options = open_network, options or DlionOptions()
+        self._open_network, self._make_rule = open_network, new_rule
         self._clock, self._connect_s = clock, connect_s
         self._changed = threading.Condition()
         self._network: Network | None = None
         self._layout: Layout | None = None
-        self._rule: Dlion | None = None
+        self._rule: Rule | None = None
         self._sample = np.zeros(0, np.float32)
         self._greetings: dict[int, Message] = {}
         self._down_since_s: dict[int, float] = {}
@@ -146,14 +147,14 @@ class Training:
             self._rule = self._new_rule(layout)
             self._steps.tick(self._clock())
 
-    def _new_rule(self, layout: Layout) -> Dlion:
+    def _new_rule(self, layout: Layout) -> Rule:
         """Of those that are there; one that begins with other weights, or later, is new."""
         is_new = any(
             greeting.standing.step > 0
             or (peer < self.rank and not np.array_equal(greeting.part.values, self._sample))
             for peer, greeting in self._greetings.items()
         )
-        rule = Dlion(self.rank, list(self._greetings), layout, self._options, is_new=is_new)
+        rule = self._make_rule(self.rank, sorted(self._greetings), layout, is_new=is_new)
         for peer in self._peers:
             if peer not in self._greetings:
                 _log.warning("worker %d is not there; training begins without it", peer)
@@ -181,9 +182,11 @@ class Training:
             self._steps.tick(self._clock())
             self._give_up_the_gone()
             applied = _Applied(replica, len(gradient))
-            was_new = rule.is_new
-            rule.begin(applied)
-            if was_new and not rule.is_new:
+            was_new = _is_new(rule)
+            while not rule.begin(applied):
+                self._changed.wait(TICK_S)
+                self._give_up_the_gone()
+            if was_new and not _is_new(rule):
                 return applied.gradient  # nothing: the gradient was of other weights
             speed = self._speed.examples_per_s
             step = Step(gradient, n_examples, loss, speed)
@@ -204,7 +207,7 @@ class Training:
         """
         with self._changed:
             rule, network = self._rule, self._network
-            if rule is None or network is None:
+            if not isinstance(rule, Dlion) or network is None:
                 return
             self._resting = replica
             outgoing = rule.answers(replica)
@@ -239,7 +242,7 @@ class Training:
         """How the exchange went; None where there was none."""
         with self._changed:
             rule = self._rule
-            if rule is None:
+            if not isinstance(rule, Dlion):
                 return None
             staleness = rule.staleness
             return Figures(
@@ -280,12 +283,17 @@ class Training:
                 self._hear_greeting(source, message)
             elif self._rule is not None:
                 self._rule.take(source, message)
-                if message.kind is Kind.REQUEST and self._resting is not None:
-                    outgoing = self._rule.answers(self._resting)
+                outgoing = self._answers_at_rest()
             self._changed.notify_all()
         if network is not None:
             for each in outgoing:
                 network.send(each)
+
+    def _answers_at_rest(self) -> list[Outgoing]:
+        """For those who ask after this worker's last step."""
+        if self._resting is None or not isinstance(self._rule, Dlion):
+            return []
+        return self._rule.answers(self._resting)
 
     def _hear_greeting(self, source: int, greeting: Message) -> None:
         self._greetings[source] = greeting
@@ -308,7 +316,7 @@ class Training:
         """What was on its way to and from a peer is lost, and made up for by a transfer."""
         with self._changed:
             self._down_since_s[peer] = self._clock()
-            if self._rule is not None:
+            if isinstance(self._rule, Dlion):
                 self._rule.interrupted(peer)
             self._changed.notify_all()
 
@@ -327,6 +335,10 @@ class Training:
                 del self._down_since_s[peer]
                 self._lost.add(peer)
                 self._rule.lost(peer)
+
+
+def _is_new(rule: Rule) -> bool:
+    return isinstance(rule, Dlion) and rule.is_new
 
 
 class _Applied:

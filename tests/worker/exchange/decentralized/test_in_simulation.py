@@ -29,7 +29,7 @@ def decentralized(rank, peers, is_new):
 
 
 def exact(rank, peers, is_new):
-    return Synchronous(peers)
+    return Synchronous(rank, peers)
 
 
 @pytest.fixture(scope="module")

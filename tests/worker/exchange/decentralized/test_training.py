@@ -6,7 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from launcher.worker.exchange.decentralized.dlion import DlionOptions
+from launcher.worker.exchange.decentralized.dlion import Dlion, DlionOptions
+from launcher.worker.exchange.decentralized.gaia import Gaia, GaiaOptions
 from launcher.worker.exchange.decentralized.links import Links
 from launcher.worker.exchange.decentralized.training import Training
 from launcher.worker.exchange.decentralized.transfer import TransferOptions
@@ -20,10 +21,23 @@ OPTIONS = DlionOptions(transfer=TransferOptions(every_steps=10))
 NO_TRANSFER = DlionOptions(transfer=TransferOptions(every_steps=0))
 
 
+def dlion(options):
+    def new_rule(rank, peers, layout, *, is_new):
+        return Dlion(rank, peers, layout, options, is_new=is_new)
+
+    return new_rule
+
+
+def gaia(rank, peers, layout, *, is_new):
+    return Gaia(rank, peers, layout, GaiaOptions(max_gap=3))
+
+
 class Rank:
     """A rank whose examples lie around a point of its own."""
 
-    def __init__(self, rank, addresses, sockets=(), weights=0.0, connect_s=5.0, options=OPTIONS):
+    def __init__(
+        self, rank, addresses, sockets=(), weights=0.0, connect_s=5.0, options=OPTIONS, rule=None
+    ):
         self.rank, self.replica = rank, Descent(sum(SIZES), rate=0.2)
         self.replica.write(np.full(sum(SIZES), weights))
         self.target = np.full(sum(SIZES), float(rank + 1), np.float32)
@@ -31,7 +45,9 @@ class Rank:
         def open_links(size, hearer):
             return Links(rank, addresses, SECRET, size, hearer, sockets)
 
-        self.training = Training(rank, len(addresses), open_links, options, connect_s=connect_s)
+        self.training = Training(
+            rank, len(addresses), open_links, rule or dlion(options), connect_s=connect_s
+        )
 
     def open(self):
         self.training.open(SIZES, self.replica)
@@ -183,6 +199,24 @@ def test_a_stop_reaches_all(pair):
     while not ranks[1].training.is_told_to_stop:
         assert time.monotonic() < deadline_s
         time.sleep(0.001)
+
+
+def test_a_rule_that_waits_goes_on_when_it_hears_of_the_others_or_of_their_end(monkeypatch):
+    monkeypatch.setattr("launcher.worker.exchange.decentralized.training.GONE_S", 0.05)
+    monkeypatch.setattr("launcher.worker.exchange.decentralized.training.TICK_S", 0.05)
+    sockets = listening(2)
+    addresses = addresses_of(sockets)
+    ranks = [Rank(rank, addresses, sockets[rank], rule=gaia) for rank in range(2)]
+    start(ranks)
+    together(ranks, 5)
+    ahead = threading.Thread(target=ranks[0].steps, args=(50,))
+    ahead.start()
+    ranks[1].steps(20)
+    assert ahead.is_alive()  # it waits, since the other has taken 25 steps
+    ranks[1].training.close()
+    ahead.join(5)
+    assert not ahead.is_alive()
+    ranks[0].training.close()
 
 
 def test_exchanging_before_the_links_are_open_is_refused():
