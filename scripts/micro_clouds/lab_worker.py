@@ -1,7 +1,7 @@
 """One host of the comparison in the lab: trains a Keras model for a while, keeps its course.
 
-Arguments: method ("ring", "one_shot", "decentralized", "gaia", "ako", or "hop"), rank, hosts, seconds, learning rate,
-"skewed" or "even" data.
+Arguments: method ("ring", "one_shot", "decentralized", "gaia", "ako", or "hop"), rank, hosts,
+seconds, learning rate, "skewed" or "even" data.
 """
 
 import json
