@@ -115,8 +115,8 @@ def new_decentralized(
         addresses: of each rank, "ip:port" on each network, "" where it has none.
     """
 
-    def open_links(size: int, hearer: Hearer) -> Links:
-        return Links(rank, addresses, options.secret, size, hearer)
+    def open_links(size: int, hearer: Hearer, generation: int) -> Links:
+        return Links(rank, addresses, options.secret, size, hearer, generation)
 
     transfer = TransferOptions(options.transfer_every_steps, options.merge)
     own = DlionOptions(options.max_staleness, transfer)
@@ -238,7 +238,7 @@ class ExchangedGradients(Gradients):
     def _exchange(self, replica: "Variables", flat: Vector, loss: float) -> Vector:
         slices, busy_s = self._slices, self._slices.busy_s()
         self.replica = replica
-        self._training.open(replica.sizes, replica)
+        self._training.open(replica.sizes, replica, replica.ids)
         known = loss if np.isfinite(loss) else None
         return self._training.exchange(replica, flat, slices.n_examples, known, busy_s)
 
@@ -252,6 +252,7 @@ class Variables:
 
     def __init__(self, variables: Sequence[Any]) -> None:
         self.variables = list(variables)
+        self.ids = tuple(id(variable) for variable in self.variables)
         self.sizes = [int(np.prod(variable.shape)) for variable in variables]
 
     def apply(self, gradient: Vector) -> None:

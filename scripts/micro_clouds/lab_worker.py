@@ -96,8 +96,8 @@ def rival(method: str, rank: int, addresses: list[list[str]]) -> Any:
             return Ako(rank, peers, layout, n_partitions_for(layout.size, 1, THIN_STEP_BYTES))
         return Hop(rank, ring_neighbours(rank, n), layout)
 
-    def open_links(size: int, hearer: Any) -> Links:
-        return Links(rank, addresses, SECRET, size, hearer)
+    def open_links(size: int, hearer: Any, generation: int) -> Links:
+        return Links(rank, addresses, SECRET, size, hearer, generation)
 
     return Decentralized(Training(rank, n, open_links, new_rule), n, follows_speed=False)
 

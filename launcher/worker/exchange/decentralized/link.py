@@ -58,10 +58,12 @@ class Link:
         peer: the rank at the other end.
         size: of the model's vector.
         hearer: is told of all that happens.
+        generation: of the model, see `Message.packed`.
     """
 
-    def __init__(self, peer: int, size: int, hearer: Hearer) -> None:
-        self.peer, self._size, self._hearer = peer, size, hearer
+    def __init__(self, peer: int, size: int, hearer: Hearer, generation: int = 0) -> None:
+        self.peer, self._hearer = peer, hearer
+        self._size, self._generation = size, generation
         self._changed = threading.Condition()
         self._connection: socket.socket | None = None
         self._budget = LinkBudget(least_bytes=LEAST_BYTES)
@@ -71,7 +73,7 @@ class Link:
         self._forget()
 
     def _forget(self) -> None:
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[tuple[Kind, bytes]] = deque()
         self._unanswered: deque[_Sent] = deque()
         self._waiting_bytes = 0
         self._answered_s = 0.0
@@ -106,10 +108,10 @@ class Link:
 
     def send(self, message: Message) -> None:
         """Sends a message, after those before it; returns at once, and forgets it if down."""
-        packed = message.packed(self._size)
+        packed = message.packed(self._size, self._generation)
         with self._changed:
             if self._connection is not None:
-                self._queue.append(packed)
+                self._queue.append((message.kind, packed))
                 self._waiting_bytes += len(packed)
                 self.sent_bytes += len(packed)
                 self._changed.notify_all()
@@ -176,18 +178,19 @@ class Link:
             self._changed.wait_for(lambda: self._queue or self._connection is not connection)
             if self._connection is not connection:
                 return None
-            packed = self._queue.popleft()
-            if packed[2] != Kind.RECEIPT:
+            kind, packed = self._queue.popleft()
+            if kind is not Kind.RECEIPT:
                 sent = _Sent(len(packed), time.monotonic(), not self._unanswered)
                 self._unanswered.append(sent)
             else:
                 self._waiting_bytes -= len(packed)
+            self._changed.notify_all()
             return packed
 
     def _read_all(self, connection: socket.socket) -> None:
         head = bytearray(HEADER_BYTES)
         while _fill(connection, head):
-            header = parse_header(head, self._size)
+            header = parse_header(head, self._size, self._generation)
             body = bytearray(header.body_bytes)
             if body and not _fill(connection, body):
                 raise ConnectionResetError("the connection was closed")

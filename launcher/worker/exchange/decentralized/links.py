@@ -28,6 +28,7 @@ class Links:
         secret: of the run, 32 bytes.
         size: of the model's vector.
         hearer: is told of all that happens, from the links' threads.
+        generation: of the model, see `Message.packed`.
         listening: our own listening sockets, if they are open already.
     """
 
@@ -38,13 +39,14 @@ class Links:
         secret: bytes,
         size: int,
         hearer: Hearer,
+        generation: int = 0,
         listening: Sequence[socket.socket] = (),
     ) -> None:
         self._rank, self._hearer = rank, hearer
         self._addresses = [[parse_address(text) for text in own] for own in addresses]
         self._is_closed = threading.Event()
         peers = [peer for peer in range(len(addresses)) if peer != rank]
-        self._links = {peer: Link(peer, size, self) for peer in peers}
+        self._links = {peer: Link(peer, size, self, generation) for peer in peers}
         n_paths = max(len(own) for own in addresses)
         self._dialer = Dialer(secret, rank)
         self._lines = {peer: self._line(peer) for peer in peers if peer < rank}

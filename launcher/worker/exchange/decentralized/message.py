@@ -21,7 +21,7 @@ MARK = 0x4443  # a stream that is out of step is noticed by its headers
 MAX_STEP = (1 << 32) - 1
 NOTHING = Span(0, np.zeros(0, np.float32))
 
-_HEADER = struct.Struct("!HBBIIIffIII")
+_HEADER = struct.Struct("!HHBBIIIffIII")
 HEADER_BYTES = _HEADER.size
 
 
@@ -71,11 +71,12 @@ class Message:
     standing: Standing
     part: Part = NOTHING
 
-    def packed(self, size: int) -> bytes:
+    def packed(self, size: int, generation: int = 0) -> bytes:
         """The message's bytes.
 
         Args:
             size: of the whole vector.
+            generation: counts the models that a script trains, so that they are not mixed up.
         """
         standing, part = self.standing, self.part
         form, body = pack(part, size)
@@ -85,6 +86,7 @@ class Message:
         return (
             _HEADER.pack(
                 MARK,
+                generation,
                 self.kind,
                 form,
                 min(standing.step, MAX_STEP),
@@ -125,23 +127,25 @@ class Header:
     body_bytes: int
 
 
-def parse_header(data: bytes | bytearray | memoryview, size: int) -> Header:
+def parse_header(data: bytes | bytearray | memoryview, size: int, generation: int = 0) -> Header:
     """Reads `HEADER_BYTES`, and refuses what makes no sense before memory is taken for the rest.
 
     Args:
         data: the header.
         size: of our whole vector.
+        generation: of our model.
 
     Raises:
         PartError: it is none of ours.
     """
-    mark, kind, form, step, heard, n_examples, speed, loss, begin, n, whole = _HEADER.unpack(data)
+    mark, theirs, kind, form, step, heard, *told, begin, n, whole = _HEADER.unpack(data)
     if mark != MARK or kind not in tuple(Kind):
         raise PartError(f"a header with mark {mark:#x} and kind {kind}")
-    if whole != size:
-        raise PartError(f"a model of {whole} weights instead of {size}")
+    if theirs != generation or whole != size:
+        raise PartError(f"model {theirs} of {whole} weights instead of {generation} of {size}")
     if kind == Kind.WEIGHTS and (form != Form.SPAN or n != size):
         raise PartError(f"{n} weights instead of {size}")
+    n_examples, speed, loss = told
     standing = Standing(step, heard, n_examples, _or_none(speed), _or_none(loss))
     body_bytes = packed_bytes(form, begin, n, size)
     return Header(Kind(kind), standing, form, begin, n, body_bytes)

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,8 +52,8 @@ class Network(Protocol):
         ...
 
 
-OpenNetwork = Callable[[int, Hearer], Network]
-"""Opens the links for a model's vector of so many entries."""
+OpenNetwork = Callable[[int, Hearer, int], Network]
+"""Opens the links for a model's vector of so many entries, and of this generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,8 @@ class Training:
         self._changed = threading.Condition()
         self._network: Network | None = None
         self._layout: Layout | None = None
+        self._model: Hashable = None
+        self._generation = 0
         self._rule: Rule | None = None
         self._sample = np.zeros(0, np.float32)
         self._greetings: dict[int, Message] = {}
@@ -118,16 +120,18 @@ class Training:
         self._resting: Replica | None = None
         self.is_told_to_stop = False
 
-    def open(self, sizes: Sequence[int], replica: Replica) -> None:
+    def open(self, sizes: Sequence[int], replica: Replica, model: Hashable = None) -> None:
         """Begins to exchange a model; blocks until the peers are there, or for `connect_s`.
 
         Args:
             sizes: of its variables, in entries.
             replica: the model.
+            model: names it; nothing happens where it is the one that is exchanged already.
         """
-        if self._layout is not None and self._layout.sizes == tuple(sizes):
+        if self._layout is not None and model == self._model:
             return
         self.close()
+        self._model, self._generation = model, self._generation + 1
         weights, layout = replica.read(), Layout(sizes)
         with self._changed:
             self._greetings.clear()
@@ -136,7 +140,7 @@ class Training:
             self._rule = None
             self._layout = layout
             self._sample = weights[:: max(1, layout.size // N_COMPARED)].copy()
-        network = self._open_network(layout.size, self)
+        network = self._open_network(layout.size, self, self._generation)
         with self._changed:
             self._network = network
             for peer in network.up():

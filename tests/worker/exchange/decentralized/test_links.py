@@ -49,7 +49,7 @@ def opened(*sizes):
     addresses = addresses_of(sockets)
     diaries = [Diary() for _ in sizes]
     links = [
-        Links(rank, addresses, SECRET, size, diaries[rank], sockets[rank])
+        Links(rank, addresses, SECRET, size, diaries[rank], 0, sockets[rank])
         for rank, size in enumerate(sizes)
     ]
     try:
@@ -92,7 +92,7 @@ def test_a_link_that_is_down_carries_nothing_and_comes_again_with_its_peer():
         links[0].send(Outgoing(1, gradient(1)))  # is forgotten
         ip, port = addresses[1][0].split(":")
         again = Diary()
-        links[1] = Links(1, addresses, SECRET, SIZE, again, [listen(Address(ip, int(port)))])
+        links[1] = Links(1, addresses, SECRET, SIZE, again, 0, [listen(Address(ip, int(port)))])
         again.wait(lambda: again.ups)
         diaries[0].wait(lambda: len(diaries[0].ups) == 2)
         links[0].send(Outgoing(1, gradient(2)))
@@ -111,6 +111,21 @@ def test_what_makes_no_sense_breaks_one_link_and_no_other():
         links[0].send(Outgoing(2, Message(Kind.GRADIENT, Standing(), part)))
         diaries[2].wait(lambda: diaries[2].messages)
         assert diaries[2].messages[0][1].part.indices.tolist() == [7]
+
+
+def test_messages_of_another_model_break_the_link():
+    sockets = listening(2)
+    addresses, diaries = addresses_of(sockets), [Diary(), Diary()]
+    links = [
+        Links(rank, addresses, SECRET, SIZE, diaries[rank], 1 + rank, sockets[rank])
+        for rank in range(2)
+    ]
+    diaries[0].wait(lambda: diaries[0].ups)
+    links[0].send(Outgoing(1, gradient(1)))
+    diaries[0].wait(lambda: diaries[0].downs)
+    assert not diaries[1].messages
+    for each in links:
+        each.close()
 
 
 def test_ranks_without_a_common_network_are_refused():

@@ -47,7 +47,11 @@ def test_what_is_not_known_stays_unknown():
     ("packed", "why"),
     [
         (b"x" * HEADER_BYTES, "mark 0x7878"),
-        (Message(Kind.GRADIENT, Standing()).packed(SIZE + 1), "41 weights instead of 40"),
+        (
+            Message(Kind.GRADIENT, Standing()).packed(SIZE + 1),
+            "model 0 of 41 weights instead of 0 of 40",
+        ),
+        (Message(Kind.STOP, Standing()).packed(SIZE, 3), "model 3 of 40 weights instead of 0"),
         (Message(Kind.WEIGHTS, Standing(), Span(0, np.ones(3))).packed(SIZE), "3 weights"),
     ],
 )
@@ -61,7 +65,7 @@ def test_a_header_that_makes_no_sense_is_refused(packed, why):
 def test_noise_never_takes_more_memory_than_the_model_can_fill(noise, n_kept):
     """The first bytes are kept, so that noise gets as far as the later checks."""
     good = Message(Kind.GRADIENT, Standing(), Span(0, np.ones(SIZE))).packed(SIZE)
-    begin = [2, 3, 4, 24, 28, 32][n_kept]
+    begin = [4, 5, 6, 26, 30, 34][n_kept]
     try:
         header = parse_header(good[:begin] + noise[begin:], SIZE)
     except PartError:

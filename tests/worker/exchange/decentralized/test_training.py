@@ -38,19 +38,21 @@ class Rank:
     def __init__(
         self, rank, addresses, sockets=(), weights=0.0, connect_s=5.0, options=OPTIONS, rule=None
     ):
+        self.sockets = sockets
         self.rank, self.replica = rank, Descent(sum(SIZES), rate=0.2)
         self.replica.write(np.full(sum(SIZES), weights))
         self.target = np.full(sum(SIZES), float(rank + 1), np.float32)
 
-        def open_links(size, hearer):
-            return Links(rank, addresses, SECRET, size, hearer, sockets)
+        def open_links(size, hearer, generation):
+            own, self.sockets = self.sockets, ()  # the first links take them; others open theirs
+            return Links(rank, addresses, SECRET, size, hearer, generation, own)
 
         self.training = Training(
             rank, len(addresses), open_links, rule or dlion(options), connect_s=connect_s
         )
 
-    def open(self):
-        self.training.open(SIZES, self.replica)
+    def open(self, model="first"):
+        self.training.open(SIZES, self.replica, model)
 
     def step(self):
         gradient = self.replica.read() - self.target
@@ -190,6 +192,22 @@ def test_a_worker_that_has_ended_waits_for_the_first_one(pair):
     ranks[0].training.close()
     assert ended.wait(5)
     thread.join()
+
+
+def test_another_model_of_the_same_size_is_not_mixed_up_with_the_first_one(pair):
+    ranks, _ = pair
+    together(ranks, 5)
+    ranks[0].replica.write(np.zeros(sum(SIZES)))
+    opening = threading.Thread(target=ranks[0].open, args=("second",))
+    opening.start()
+    ranks[1].steps(10)  # goes on with the first model, alone
+    assert opening.is_alive()
+    ranks[1].replica.write(np.zeros(sum(SIZES)))
+    ranks[1].open("second")
+    opening.join(5)
+    assert not opening.is_alive()
+    together(ranks, 2)
+    assert [rank.training.figures().n_steps for rank in ranks] == [2, 2]
 
 
 def test_a_stop_reaches_all(pair):
