@@ -34,7 +34,7 @@ def print_replay(console: Console, replay: Replay, pasts: Pasts) -> None:
     _print_where(console, pasts)
     if replay.runs:
         console.print()
-        variants = [partial(_table, replay.runs, gap, bounds) for gap, bounds in _SIZES]
+        variants = [partial(_table, replay.runs, *size) for size in _SIZES]
         print_table(console, fitting(console, variants))
         console.print(sentence(CAPTION, console.width), soft_wrap=True, style="dim")
         console.print()
@@ -50,7 +50,7 @@ def print_comparison(console: Console, replays: Sequence[Replay], pasts: Pasts) 
     _print_where(console, pasts)
     if any(each.runs for each in replays):
         console.print()
-        variants = [partial(_comparison, replays, gap, bounds) for gap, bounds in _SIZES]
+        variants = [partial(_comparison, replays, *size) for size in _SIZES]
         print_table(console, fitting(console, variants))
         console.print(sentence(COMPARED, console.width), soft_wrap=True, style="dim")
     common = [x for x in replays[0].left_out if all(x in each.left_out for each in replays)]
@@ -76,47 +76,66 @@ def _print_where(console: Console, pasts: Pasts) -> None:
     console.print(labelled("runs", pieces, "", console.width), soft_wrap=True)
 
 
-def _comparison(replays: Sequence[Replay], gap: int, bounds: tuple[bool, bool]) -> Table:
+# Gaps between columns, and what is shown beside the interval of time; the narrowest is last.
+_SIZES = ((2, True, True), (1, True, True), (1, False, True), (2, False, False))
+
+
+def _comparison(replays: Sequence[Replay], gap: int, money_bounds: bool, counts: bool) -> Table:
     table = plain_table(gap)
     names = ("policy", "time", "cost", "same", "measured", "predicted", "over a limit")
-    for name in names:
+    for name in names if counts else names[:3]:
         align = "left" if name in names[:3] else "right"
         table.add_column(name, justify=align, no_wrap=True, header_style="bold")  # type: ignore[arg-type]
     for each in replays:
         sums = each.total
-        counts = (sums.n_same, sums.n_measured, sums.n_predicted, sums.n_exceeded)
-        lost = (
-            _lost_cell(sums.lost_s, duration, bounds=bounds[0]),
-            _lost_cell(sums.lost_usd, dollars, bounds=bounds[1]),
-        )
-        table.add_row(each.policy, *lost, *(str(n) if n else "–" for n in counts))
+        time = _lost_cell(sums.lost_s, duration, bounds=True)
+        cells = [each.policy, time, _lost_cell(sums.lost_usd, dollars, bounds=money_bounds)]
+        numbers = (sums.n_same, sums.n_measured, sums.n_predicted, sums.n_exceeded)
+        table.add_row(*cells, *([str(n) if n else "–" for n in numbers] if counts else []))
     return table
 
 
-# Gaps between columns, and which intervals are shown: of time and of money.
-_SIZES = ((2, (True, True)), (1, (True, True)), (1, (True, False)), (1, (False, False)))
-
-
-def _table(runs: Sequence[Replayed], gap: int, bounds: tuple[bool, bool]) -> Table:
+def _table(runs: Sequence[Replayed], gap: int, money_bounds: bool, totals: bool) -> Table:
     table = plain_table(gap)
-    names = ("run", "n", "took", "cost", "→ n", "would take", "would cost", "lost or saved")
-    for name in (*names, "basis"):
+    names = [
+        "run",
+        "n",
+        "took",
+        "cost",
+        "→ n",
+        "would take",
+        "would cost",
+        "lost or saved",
+        "basis",
+    ]
+    for name in names if totals else [names[0], names[4], names[5], *names[7:]]:
         table.add_column(name, no_wrap=True, header_style="bold")
     for each in runs:
-        table.add_row(*_cells(each, *bounds))
+        table.add_row(*(_cells(each, money_bounds) if totals else _few_cells(each)))
     return table
 
 
-def _cells(each: Replayed, time_bounds: bool, money_bounds: bool) -> list[str]:
+def _cells(each: Replayed, money_bounds: bool) -> list[str]:
     own = ", then ".join(_plan_text(plan, each.plan) for plan in each.plans)
     cells = [each.run, own, f.clock_text(each.took_s), dollars(each.took_usd)]
     cells.append(_plan_text(each.plan, each.plans[0]))
     if each.is_same:
         return [*cells, "the same", "", "", "same"]
-    cells.append(f.time_interval(each.time_s) if time_bounds else f.time_text(each.time_s.mean))
+    cells.append(f.time_interval(each.time_s))
     cells.append(f.money_interval(each.cost_usd) if money_bounds else dollars(each.cost_usd.mean))
-    basis = ", ".join([each.basis, *(f"over the {limit}" for limit in each.exceeded)])
-    return [*cells, _lost_cells(each), basis]
+    return [*cells, _lost_cells(each), _basis(each)]
+
+
+def _few_cells(each: Replayed) -> list[str]:
+    """For narrow terminals."""
+    change = f"{', '.join(str(plan.n_workers) for plan in each.plans)} → {each.plan.n_workers}"
+    if each.is_same:
+        return [each.run, change, "the same", "", "same"]
+    return [each.run, change, f.time_interval(each.time_s), _lost_cells(each), _basis(each)]
+
+
+def _basis(each: Replayed) -> str:
+    return ", ".join([each.basis, *(f"over the {limit}" for limit in each.exceeded)])
 
 
 def _lost_cells(each: Replayed) -> str:

@@ -226,3 +226,23 @@ def test_a_segment_that_cannot_be_judged_says_why(change: dict[str, object], fla
     segment = replace(measured(ONE, 0.1), **change)
     assert flaw in (flaw_of(segment) or "nothing")
     assert Hindsight([segment]).alike("script-a", prior_of(measured(ONE, 0.1))) == []
+
+
+def test_a_run_is_judged_by_its_side_of_a_change() -> None:
+    case = replace(CASE, network=cases.network("abc", rtt_s=0.02))
+
+    def at(day: int, slower: float) -> Experience:
+        plan = (TWO, cases.plan_on("abc"))[day % 2]
+        segment = measured(plan, 1.0, f"run-{day}", network=case.network)
+        parts = prior_of(segment)
+        step_s = (1.0 + 0.03 * (-1) ** (day // 2)) * (parts.compute_s + slower * parts.exchange_s)
+        return replace(segment, step_s=step_s, measured_at_s=86_400.0 * day)
+
+    runs = [at(day, 1.0) for day in range(12)] + [at(day, 2.5) for day in range(12, 24)]
+    judging, alike = Hindsight(runs), cases.plan_on("bc")
+    before, after = (
+        replayed(Asked(past(runs[day], situation=case), judging), always(alike)) for day in (3, 21)
+    )
+    assert set(before.measured_in) <= {f"run-{day}" for day in range(12)}
+    assert set(after.measured_in) <= {f"run-{day}" for day in range(12, 24)}
+    assert after.step_s.mean > 1.4 * before.step_s.mean
