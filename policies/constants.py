@@ -31,6 +31,9 @@ class Constants:
     direct_add_cpu_s: float = 5.0e-11
     direct_pack_cpu_s: float = 3.6e-10
     gpu_copy_bytes_per_s: float = 6.0e9
+    # Streams to or from several peers get this much less out of an interface that they share than
+    # one alone: 1.00 to 1.12 on four lab hosts at 100 Mbit/s and 1 Gbit/s.
+    shared_interface: float = 1.05
     # Buckets of gradients that leave during the backward pass: this part of their transfer can be
     # hidden behind this part of a step's computing, at the price of so many more sums, each with
     # its changes of threads. Rounded from a CNN and a larger one on two and four lab hosts.

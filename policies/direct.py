@@ -177,11 +177,18 @@ class _Phase:
         self.latency_s: Floats = np.where(used, mesh.one_way_s, 0.0).max(axis=(-2, -1))
         pipe_s = (sent_bytes * mesh.s_per_byte).max(axis=(-2, -1))
         away = sent_bytes * ~np.eye(sent_bytes.shape[-1], dtype=bool)
-        out_s = (away.sum(axis=-1) * mesh.nic_s_per_byte[0]).max(axis=-1)
-        in_s = (away.sum(axis=-2) * mesh.nic_s_per_byte[1]).max(axis=-1)
+        out_s = (_through_interface(away, -1) * mesh.nic_s_per_byte[0]).max(axis=-1)
+        in_s = (_through_interface(away, -2) * mesh.nic_s_per_byte[1]).max(axis=-1)
         self.transfer_s: Floats = np.maximum(pipe_s, np.maximum(out_s, in_s))
         per_worker = sent_bytes.sum(axis=-1) / np.maximum(mesh.counts, 1.0)
         self.worker_bytes: Floats = per_worker.max(axis=-1)
+
+
+def _through_interface(sent_bytes: Floats, axis: int) -> Floats:
+    """Bytes of each node, counted for more where they are several streams, shape `(R, M)`."""
+    several = (sent_bytes > 0.0).sum(axis=axis) > 1
+    found: Floats = sent_bytes.sum(axis=axis) * np.where(several, CONSTANTS.shared_interface, 1.0)
+    return found
 
 
 def _sum(

@@ -15,6 +15,8 @@ from tests.policies.cases import CNN, lab, network, node, plan_on, situation, si
 ALGORITHMS = ("one_shot", "two_shot", "ring", "two_level")
 MB = 1_000_000
 
+SHARED = CONSTANTS.shared_interface
+
 
 def direct_on(names, algorithm="one_shot", sites=(), cpus=4.0, *, overlap=False) -> Plan:
     options = PlanOptions(cpus, algorithm=algorithm, sites=sites, overlap=overlap)
@@ -40,7 +42,7 @@ def equal_hosts(names, rtt_s=0.020, bandwidth=1e8, payload=4 * MB):
 
 @pytest.mark.parametrize(
     ("algorithm", "latencies", "payloads"),
-    [("one_shot", 1, 3), ("two_shot", 2, 1.5), ("ring", 6, 1.5)],
+    [("one_shot", 1, 3 * SHARED), ("two_shot", 2, 1.5 * SHARED), ("ring", 6, 1.5)],
 )
 def test_equal_links_take_what_the_formulas_say(algorithm, latencies, payloads):
     found = parts(equal_hosts("abcd"), direct_on("abcd", algorithm))
@@ -66,7 +68,7 @@ def test_sites_of_unequal_size_share_what_both_own():
     case = equal_hosts("abcd")
     found = parts(case, direct_on("abcd", "two_level", ((0,), (1, 2, 3))))
     assert found.latency_s == pytest.approx(3 * 0.010)
-    assert found.transfer_s == pytest.approx((2 * 2 / 3 + 1) * 4e6 / 1e8)
+    assert found.transfer_s == pytest.approx((2 * 2 / 3 + 1) * SHARED * 4e6 / 1e8)
 
 
 def test_software_is_counted_per_message_and_byte_and_slowed_on_part_of_a_core():
@@ -83,7 +85,7 @@ def test_an_interface_is_shared_by_all_that_its_node_sends():
     wide = network("abcde", 0.020, lambda a, b: 1e8 if {a, b} == {"a", "e"} else 1e7)
     case = situation([node(x) for x in "abcde"], wide, load=workload(payload=4 * MB))
     only_a = parts(case, direct_on("abcd")).transfer_s
-    assert only_a == pytest.approx(3 * 4e6 / 1e7)  # b, c, d are known for 10 MB/s
+    assert only_a == pytest.approx(3 * SHARED * 4e6 / 1e7)  # b, c, d are known for 10 MB/s
     wide = network("abcde", 0.020, lambda a, b: 1e8 if "e" in (a, b) else 1e7)
     case = replace(case, network=wide)
     assert parts(case, direct_on("abcd")).transfer_s == pytest.approx(4e6 / 1e7)

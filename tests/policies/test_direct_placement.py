@@ -55,10 +55,11 @@ def test_small_payloads_over_far_links_go_in_one_shot():
     assert placed(case, 4)[0].plan.options.algorithm == "one_shot"
 
 
-def test_large_payloads_go_in_two_shots():
-    load = workload(payload=40_000_000)
-    case = situation([node(x) for x in "abcd"], network("abcd", 0.002), load=load)
-    assert placed(case, 4)[0].plan.options.algorithm == "two_shot"
+def test_large_payloads_go_in_two_shots_where_the_way_is_long_and_round_a_ring_where_it_is_not():
+    load, nodes = workload(payload=40_000_000), [node(x) for x in "abcd"]
+    for rtt_s, algorithm in ((0.04, "two_shot"), (0.0005, "ring")):
+        case = situation(nodes, network("abcd", rtt_s), load=load)
+        assert placed(case, 4)[0].plan.options.algorithm == algorithm
 
 
 def test_sites_sum_inside_first_where_the_way_between_is_narrow():
