@@ -17,7 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from launcher.errors import LauncherError
+from launcher.bring_up import take_down
+from launcher.cluster_file import ClusterFile, read_cluster_file
+from launcher.errors import ClusterError, LauncherError
+from launcher.head import LOOK, answers_in, complaint, parse_look
+from launcher.machines import RAY, Machines, make_machines
 
 logger = logging.getLogger(__name__)
 
@@ -129,16 +133,17 @@ class HeadCluster:
 
     Args:
         home: the user's home folder.
+        file: as `ray up` has left it on the head.
         begun_at: when this began, in seconds since the epoch.
     """
 
     home: Path
+    file: ClusterFile
+    machines: Machines
     begun_at: float
 
     def look(self) -> Seen:
         """Who uses it; nobody can where Ray does not answer."""
-        from launcher.head import LOOK, answers_in, parse_look
-
         try:
             done = subprocess.run(
                 [sys.executable, "-c", LOOK],
@@ -161,25 +166,20 @@ class HeadCluster:
         Raises:
             LauncherError: something is left.
         """
-        from launcher.bring_up import take_down
-        from launcher.cluster_file import read_cluster_file
-        from launcher.machines import RAY, make_machines
-
-        file = read_cluster_file(self.home / FILE)
-        machines = make_machines(file, self.home / ".launch")
-        if file.is_local:
-            take_down(file, machines, logger.info)
+        if self.file.is_local:
+            take_down(self.file, self.machines, logger.info)
             return
-        subprocess.run([sys.executable, "-m", RAY, "stop"], check=False)  # no more nodes from now
-        ended = machines.here(RAY, ["down", "-y", "--workers-only", str(file.path)], logger.info)
+        self.machines.here(RAY, ["stop"], logger.info)  # its autoscaler would rent others
+        words = ["down", "-y", "--workers-only", str(self.file.path)]
+        ended = self.machines.here(RAY, words, logger.info)
         if ended.code != 0:
-            raise LauncherError(f"`ray down --workers-only` failed: {ended.reason}")
+            raise ClusterError(f"`ray down --workers-only` failed: {complaint(ended)}")
         if runs := unsaved_runs(self.home / "launch" / "runs", self.begun_at):
             kept = f"the results of {', '.join(runs)} lie on its disk alone"
             write_notes(self.home, {**read_notes(self.home), "kept": kept})
             logger.warning("the head stays up: %s", kept)
             return
-        take_down(file, machines, logger.info)
+        take_down(self.file, self.machines, logger.info)
 
 
 def unsaved_runs(runs: Path, since: float) -> tuple[str, ...]:
@@ -241,7 +241,8 @@ def _main() -> None:
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     logger.info("takes the cluster down %s", rule)
-    watch_over(HeadCluster(home, time.time()), rule)
+    file = read_cluster_file(home / FILE)
+    watch_over(HeadCluster(home, file, make_machines(file, home / ".launch"), time.time()), rule)
 
 
 if __name__ == "__main__":

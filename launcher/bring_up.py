@@ -20,8 +20,9 @@ from launcher.planned_types import planned_text
 from launcher.rented import RentedNode, list_rented
 
 # How long Ray's autoscaler may take to start the other nodes: seen in the lab, 18 s for machines
-# that need no set-up; installing packages, or renting a machine, takes minutes.
-PLAIN_JOIN_S, SETUP_JOIN_S = 60.0, 900.0
+# that need no set-up. Installing packages, or renting a machine, takes minutes; it is waited for
+# while the autoscaler tells that it sets one up.
+PLAIN_JOIN_S, SETUP_JOIN_S = 40.0, 900.0
 START_S, STARTED_JOIN_S, STOP_S = 120.0, 30.0, 60.0
 # How long machines that are given back may still be listed.
 GONE_S, ASK_GONE_S = 180.0, 5.0

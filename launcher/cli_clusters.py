@@ -42,8 +42,14 @@ AnyClusterFile = Annotated[
         metavar="[FILE]", help="A file for `ray up`. Default: every cluster brought up from here."
     ),
 ]
+# Where the clouds' list prices are lowest, and the shipped table's are from.
+REGIONS = {"aws": "us-east-1", "gcp": "us-central1"}
+Cloud = Annotated[
+    str, typer.Option("--cloud", metavar="NAME", help="Whose prices: aws (the default) or gcp.")
+]
 Region = Annotated[
-    str, typer.Option("--region", metavar="NAME", help="Whose prices. Default: us-east-1.")
+    str | None,
+    typer.Option("--region", metavar="NAME", help="Default: us-east-1, or us-central1 of gcp."),
 ]
 
 prices_app = typer.Typer(name="prices")
@@ -116,17 +122,25 @@ def _prices(ctx: typer.Context) -> None:
 
 
 @prices_app.command("refresh")
-def _refresh(ctx: typer.Context, region: Region = "us-east-1") -> None:
-    """Fetch AWS's list prices of a region's machines, which need credentials, not money."""
+def _refresh(ctx: typer.Context, cloud: Cloud = "aws", region: Region = None) -> None:
+    """Fetch the list prices of a region's machines, which needs credentials, but costs nothing."""
+    from launcher.google_prices import GoogleCatalogue, fetch_google_prices
     from launcher.price_refresh import aws_price_list, fetch_prices
     from launcher.pricing import refreshed_path, write_prices
 
     session: Session = ctx.obj
     refuse_args(session)
-    prices = fetch_prices(aws_price_list(), region)
+    if cloud not in REGIONS:
+        raise UsageError(f"--cloud {cloud} is not known. Choose {' or '.join(REGIONS)}.")
+    where = region or REGIONS[cloud]
+    session.start_logging(say)
+    if cloud == "aws":
+        prices = fetch_prices(aws_price_list(), where)
+    else:
+        prices = fetch_google_prices(GoogleCatalogue(), where)
     path = refreshed_path(session.environment)
-    write_prices(path, prices, datetime.now(UTC).date(), region)
-    say(f"{len(prices):,} prices of {region} are in {path}, and are used from now on")
+    write_prices(path, cloud, prices, datetime.now(UTC).date(), where)
+    say(f"{len(prices):,} prices of {where} are in {path}, and are used from now on")
 
 
 def _rule(idle_down: str | None, *, when_done: bool) -> "Rule | None":

@@ -1,8 +1,4 @@
-"""Fetches AWS's public list prices by its price list service, through boto3.
-
-Google and Azure have no client library that tells a machine type's price: Google's catalogue tells
-parts of machines, Azure's public prices have no client. Their rows stay those of the shipped table.
-"""
+"""Fetches AWS's public list prices by its price list service, through boto3."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

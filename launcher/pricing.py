@@ -3,7 +3,8 @@
 import csv
 import logging
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -27,6 +28,8 @@ TABLE_DATE = "2025-06"
 # too cheap, because a budget must hold.
 ASSUMED_USD_PER_CPU_H = 0.05
 ASSUMED_USD_PER_GPU_H = 3.0
+
+COLUMNS = ("instance_type", "cloud", "usd_per_h", "date", "region")  # of prices that were fetched
 
 # Labels that only a provider's machine carries.
 _CLOUD_LABELS = (
@@ -117,24 +120,26 @@ def refreshed_path(environment: Environment) -> Path:
 def read_tables(refreshed: Path) -> PriceTable:
     """The shipped table, and over it the fetched one, if there is one that can be read."""
     shipped = _rows((files("launcher") / "prices.csv").read_text(encoding="utf-8"))
-    usd_per_h = {row["instance_type"].lower(): float(row["usd_per_h"]) for row in shipped}
     sources = [f"{len(shipped):,} list prices of AWS, Google Cloud and Azure as of {TABLE_DATE}"]
+    usd_per_h = _usd_per_h(shipped)
     try:
         rows = _rows(refreshed.read_text(encoding="utf-8"))
-        fetched = {row["instance_type"].lower(): float(row["usd_per_h"]) for row in rows}
-        if rows:
-            at, region = rows[0]["date"], rows[0]["region"]
-            sources.append(f"{len(rows):,} prices of AWS in {region}, fetched on {at}: these win")
+        usd_per_h |= _usd_per_h(rows)
+        fetched = Counter((row["cloud"], row["region"], row["date"]) for row in rows)
     except FileNotFoundError:
         return PriceTable(usd_per_h, tuple(sources))
     except (OSError, ValueError, KeyError) as error:
         logger.warning("%s cannot be read (%r): the shipped prices count", refreshed, error)
-        return PriceTable(usd_per_h, tuple(sources))
-    return PriceTable({**usd_per_h, **fetched}, tuple(sources))
+        return PriceTable(_usd_per_h(shipped), tuple(sources))
+    for (cloud, region, at), n_prices in fetched.items():
+        sources.append(f"{n_prices:,} of {cloud} in {region}, fetched on {at}: these win")
+    return PriceTable(usd_per_h, tuple(sources))
 
 
-def write_prices(path: Path, usd_per_h: Mapping[str, float], at: date, region: str) -> None:
-    """Keep prices that were fetched, in place of those before.
+def write_prices(
+    path: Path, cloud: str, usd_per_h: Mapping[str, float], at: date, region: str
+) -> None:
+    """Keep a cloud's prices that were fetched, in place of those before; others' stay.
 
     Raises:
         StorageError: the file cannot be written.
@@ -142,14 +147,22 @@ def write_prices(path: Path, usd_per_h: Mapping[str, float], at: date, region: s
     beside = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        before = _rows(path.read_text(encoding="utf-8")) if path.exists() else []
+        rows = [row for row in before if row.get("cloud") != cloud]
+        for kind, usd in usd_per_h.items():
+            values = (kind, cloud, str(usd), at.isoformat(), region)
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
         with beside.open("w", encoding="utf-8", newline="") as lines:
-            writer = csv.writer(lines)
-            writer.writerow(("instance_type", "cloud", "usd_per_h", "date", "region"))
-            rows = ((kind, "aws", usd, at.isoformat(), region) for kind, usd in usd_per_h.items())
+            writer = csv.DictWriter(lines, COLUMNS, extrasaction="ignore")
+            writer.writeheader()
             writer.writerows(rows)
         beside.replace(path)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _usd_per_h(rows: Iterable[Mapping[str, str]]) -> dict[str, float]:
+    return {row["instance_type"].lower(): float(row["usd_per_h"]) for row in rows}
 
 
 def _rows(text: str) -> list[dict[str, str]]:

@@ -1,6 +1,7 @@
 """Clusters that take themselves down: when, how often it is tried, what keeps a head."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from launcher.auto_down import (
     N_TRIES,
+    HeadCluster,
     Rule,
     Seen,
     Use,
@@ -20,8 +22,13 @@ from launcher.auto_down import (
     watch_over,
     write_notes,
 )
+from launcher.cluster_file import read_cluster_file
 from launcher.errors import ClusterError
+from launcher.machines import RAY, Ended
+from launcher.rented import MARK as RENTED
+from launcher.rented import MODULE as RENTED_MODULE
 
+CLOUD = "provider: {type: aws, region: us-east-1}"
 BUSY, IDLE = Seen(is_used=True), Seen(is_used=False)
 
 
@@ -102,6 +109,69 @@ def test_a_cluster_never_goes_down_before_it_was_unused_for_so_long(
     ended_s = watched(cluster, Rule(idle_s))
     if not cluster.looks:
         assert ended_s >= last_s + idle_s - 1e-6
+
+
+@dataclass
+class FakeMachines:
+    """Notes what is called; a call of `fails` fails."""
+
+    fails: str = ""
+    calls: list[str] = field(default_factory=list)
+
+    def here(self, module: str, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+        self.calls.append(" ".join(words) if module == RAY else module)
+        if module == RENTED_MODULE:
+            return Ended(0, (f"{RENTED}[]",))
+        return Ended(int(bool(self.fails) and self.fails in self.calls[-1]), ("no",))
+
+    def on(self, address: str, command: str, timeout_s: float) -> Ended:
+        self.calls.append(f"{address}: {command.partition(';')[0]}")
+        return Ended(0, ())
+
+    def copy(self, address: str, source: str, place: str, timeout_s: float) -> Ended:
+        raise AssertionError("nothing is to be copied")
+
+
+def a_head(home: Path, machines: FakeMachines, text: str) -> HeadCluster:
+    (home / "ray_bootstrap_config.yaml").write_text(text)
+    return HeadCluster(home, read_cluster_file(home / "ray_bootstrap_config.yaml"), machines, 0.0)
+
+
+def test_a_rented_cluster_loses_its_workers_before_its_head(tmp_path: Path) -> None:
+    machines = FakeMachines()
+    head = a_head(tmp_path, machines, CLOUD)
+    head.take_down()
+    assert machines.calls == [
+        "stop",
+        f"down -y --workers-only {head.file.path}",
+        f"down -y {head.file.path}",
+        RENTED_MODULE,
+    ]
+
+
+def test_a_head_with_results_of_its_own_stays(tmp_path: Path) -> None:
+    (tmp_path / "launch" / "runs" / "otter").mkdir(parents=True)
+    (tmp_path / "launch" / "runs" / "otter" / "run.json").write_text("{}")
+    write_notes(tmp_path, {"pid": 7, "idle_s": 60.0})
+    machines = FakeMachines()
+    a_head(tmp_path, machines, CLOUD).take_down()
+    assert [call.split()[0] for call in machines.calls] == ["stop", "down"]
+    assert "--workers-only" in machines.calls[-1]
+    assert read_notes(tmp_path)["kept"] == "the results of otter lie on its disk alone"
+
+
+def test_a_head_whose_workers_stay_does_not_go(tmp_path: Path) -> None:
+    machines = FakeMachines(fails="--workers-only")
+    with pytest.raises(ClusterError, match="`ray down --workers-only` failed: no"):
+        a_head(tmp_path, machines, CLOUD).take_down()
+    assert len(machines.calls) == 2
+
+
+def test_own_machines_are_ended_by_the_head(tmp_path: Path) -> None:
+    machines = FakeMachines()
+    text = "provider: {type: local, head_ip: a, worker_ips: [b]}"
+    a_head(tmp_path, machines, text).take_down()
+    assert {"a: ray stop", "b: ray stop"} <= set(machines.calls)
 
 
 def test_rules_are_told_in_words() -> None:

@@ -76,3 +76,20 @@ def test_what_prices_rest_on_is_shown(launch: Launch) -> None:
     code, out, _ = launch("prices")
     assert code == 0
     assert "list prices of AWS, Google Cloud and Azure as of 20" in out
+
+
+def test_prices_of_a_cloud_that_cannot_be_asked_are_refused(launch: Launch) -> None:
+    code, _, err = launch("prices", "refresh", "--cloud", "azure")
+    assert code == 2
+    assert "--cloud azure is not known. Choose aws or gcp." in err
+
+
+def test_fetching_prices_without_credentials_is_one_clear_line(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    code, _, err = launch("prices", "refresh")
+    assert code == 4
+    assert "AWS does not tell its prices: Unable to locate credentials. Check your" in err

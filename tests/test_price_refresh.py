@@ -1,4 +1,4 @@
-"""Prices from AWS's price list: paged, filtered, kept, and preferred to the shipped ones."""
+"""Prices that AWS and Google list: paged, filtered, kept, and preferred to the shipped ones."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.errors import ClusterError, StorageError
+from launcher.google_prices import FAMILIES, fetch_google_prices
 from launcher.price_refresh import fetch_prices, price_row
 from launcher.pricing import read_tables, write_prices
 
@@ -87,14 +88,97 @@ def test_credentials_that_aws_refuses_are_an_error() -> None:
         fetch_prices(Refusing([]), "us-east-1")
 
 
+# What parts cost in us-central1 when the shipped table was made.
+PARTS = {
+    "N1 Predefined Instance Core": 0.031611,
+    "N1 Predefined Instance Ram": 0.004237,
+    "E2 Instance Core": 0.02181159,
+    "E2 Instance Ram": 0.00292353,
+    "N2 Instance Core": 0.031611,
+    "N2 Instance Ram": 0.004237,
+    "Compute optimized Core": 0.03398,
+    "Compute optimized Ram": 0.00455,
+    "G2 Instance Core": 0.024988,
+    "G2 Instance Ram": 0.002927,
+    "Nvidia L4 GPU": 0.560040,
+    "A2 Instance Core": 0.031611,
+    "A2 Instance Ram": 0.004237,
+    "Nvidia Tesla A100 GPU": 2.933908,
+}
+
+
+def sku(
+    name: str, usd: float, usage: str = "OnDemand", region: str = "us-central1"
+) -> dict[str, Any]:
+    """As Google writes it."""
+    units, nanos = divmod(round(usd * 1e9), 10**9)
+    rate = {"startUsageAmount": 0, "unitPrice": {"units": str(units), "nanos": nanos}}
+    return {
+        "description": f"{name} running in Americas",
+        "category": {"usageType": usage, "resourceFamily": "Compute"},
+        "serviceRegions": [region, "us-west1"],
+        "pricingInfo": [{"pricingExpression": {"usageUnit": "h", "tieredRates": [rate]}}],
+    }
+
+
+class FakeCatalogue:
+    """Answers three things a page."""
+
+    def __init__(self, *skus: dict[str, Any]) -> None:
+        self._skus = skus
+
+    def page(self, token: str) -> dict[str, Any]:
+        at = int(token or 0)
+        after = at + 3
+        more = str(after) if after < len(self._skus) else ""
+        return {"skus": list(self._skus[at:after]), "nextPageToken": more}
+
+
+def test_googles_parts_add_up_to_what_the_shipped_table_says() -> None:
+    others = [sku("N2 Instance Core", 9.0, "Preemptible"), sku("E2 Instance Ram", 9.0, region="x")]
+    sold = [sku(name, usd) for name, usd in PARTS.items()]
+    prices = fetch_google_prices(FakeCatalogue(*sold, *others), "us-central1")
+    shipped = read_tables(Path("/nowhere")).usd_per_h
+    known = {kind: usd for kind, usd in shipped.items() if kind.rpartition("-")[0] in FAMILIES}
+    assert len(known) >= 20
+    assert {kind: prices[kind] for kind in known} == pytest.approx(known, rel=1e-3)
+
+
+def test_a_type_of_which_a_part_is_not_sold_has_no_price() -> None:
+    sold = [sku(name, usd) for name, usd in PARTS.items() if name != "Nvidia L4 GPU"]
+    prices = fetch_google_prices(FakeCatalogue(*sold), "us-central1")
+    assert not any(kind.startswith("g2-") for kind in prices)
+    assert "n2-standard-8" in prices
+
+
+def test_a_region_in_which_google_sells_nothing_is_refused() -> None:
+    with pytest.raises(ClusterError, match=r"Google lists no prices for the region mars-1\. Is it"):
+        fetch_google_prices(FakeCatalogue(sku("N2 Instance Core", 1.0)), "mars-1")
+
+
 def test_fetched_prices_win_and_shipped_ones_fill_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "state" / "prices.csv"
-    write_prices(path, {"c5.2xlarge": 0.5, "new.large": 1.0}, date(2026, 11, 30), "eu-west-1")
+    fetched = {"c5.2xlarge": 0.5, "new.large": 1.0}
+    write_prices(path, "aws", fetched, date(2026, 11, 30), "eu-west-1")
     table = read_tables(path)
     assert table.usd_per_h["c5.2xlarge"] == 0.5
     assert table.usd_per_h["new.large"] == 1.0
     assert table.usd_per_h["m5.large"] == 0.096
-    assert table.sources[-1].startswith("2 prices of AWS in eu-west-1, fetched on 2026-11-30")
+    assert table.sources[-1] == "2 of aws in eu-west-1, fetched on 2026-11-30: these win"
+
+
+def test_a_cloud_is_fetched_without_touching_another(tmp_path: Path) -> None:
+    path, day = tmp_path / "prices.csv", date(2026, 11, 30)
+    write_prices(path, "aws", {"a.large": 1.0, "b.large": 1.0}, day, "us-east-1")
+    write_prices(path, "gcp", {"n2-standard-2": 2.0}, day, "us-central1")
+    write_prices(path, "aws", {"a.large": 3.0}, day, "us-east-2")
+    table = read_tables(path)
+    assert [table.usd_per_h.get(kind) for kind in ("a.large", "b.large", "n2-standard-2")] == [
+        3.0,
+        None,
+        2.0,
+    ]
+    assert len(table.sources) == 3
 
 
 def test_a_damaged_file_of_prices_is_passed_over_with_a_warning(
@@ -108,4 +192,4 @@ def test_a_damaged_file_of_prices_is_passed_over_with_a_warning(
 def test_prices_that_cannot_be_kept_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"prices\.csv cannot be written"):
-        write_prices(tmp_path / "file" / "prices.csv", {}, date(2026, 11, 30), "x")
+        write_prices(tmp_path / "file" / "prices.csv", "aws", {}, date(2026, 11, 30), "x")
