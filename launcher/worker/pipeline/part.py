@@ -64,15 +64,30 @@ class Part:
 
     def train_on_batch(self, batch: Batch) -> None:
         """Takes part in one step: all micro-batches forward and backward, then new weights."""
-        rows = parts(batch.n_rows, min(self._n_micro_batches, batch.n_rows))
+        rows = self._micro_batches(batch)
         passes = one_forward_one_backward(self._rank, self._n_stages, len(rows))
-        step = _Step(self._stage, self._before, self._behind, self._step, batch, rows)
+        self._make(passes, batch, rows, training=True)
+        self._stage.apply()
+
+    def test_on_batch(self, batch: Batch) -> None:
+        """Takes part in evaluating a batch: its loss and metrics are counted at the last stage."""
+        rows = self._micro_batches(batch)
+        self._make(tuple(map(Forward, range(len(rows)))), batch, rows, training=False)
+
+    def _micro_batches(self, batch: Batch) -> Sequence[slice]:
+        return parts(batch.n_rows, min(self._n_micro_batches, batch.n_rows))
+
+    def _make(
+        self, passes: Sequence[Pass], batch: Batch, rows: Sequence[slice], *, training: bool
+    ) -> None:
+        """Makes the passes in order; while one is made, what the next one needs may come."""
+        around = self._before, self._behind
+        step = _Step(self._stage, *around, self._step, batch, rows, training)
         coming = step.expect(passes[0])
         for one, following in zip(passes, [*passes[1:], None], strict=True):
             arrived, coming = coming, step.expect(following)
             step.make(one, arrived)
-        self._stage.apply()
-        for neighbour in (self._before, self._behind):
+        for neighbour in around:
             if neighbour is not None:
                 neighbour.flush()
         self._step += 1
@@ -84,6 +99,7 @@ class _Step:
 
     Attributes:
         rows: of the batch in each micro-batch.
+        training: whether backward passes follow.
         passed: forward passes whose backward passes are still to come, by micro-batch.
     """
 
@@ -93,6 +109,7 @@ class _Step:
     number: int
     batch: Batch
     rows: Sequence[slice]
+    training: bool
     passed: dict[int, Passed] = field(default_factory=dict)
 
     def expect(self, one: Pass | None) -> _Coming | None:
@@ -125,8 +142,10 @@ class _Step:
         else:
             inputs, loss = coming.message.arrays, float(coming.message.number[0])
         answers = self.batch.answers(rows) if self.stage.is_last else None
-        passed = self.stage.forward(inputs, self._n_rows(i) / self.batch.n_rows, loss, answers)
-        self.passed[i] = passed
+        share = self._n_rows(i) / self.batch.n_rows
+        passed = self.stage.forward(inputs, share, loss, answers, training=self.training)
+        if self.training:
+            self.passed[i] = passed
         self._send(self.behind, i, self.stage.given, passed.outputs, passed.loss)
 
     def _backward(self, i: int, coming: _Coming | None) -> None:

@@ -1,5 +1,6 @@
 """One stage's forward and backward passes, as TensorFlow functions."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,10 +32,10 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passed:
-    """A forward pass whose backward pass is still to come.
+    """A forward pass whose backward pass is still to come, if any.
 
     Attributes:
-        tape: what it was made of.
+        tape: what it was made of; None if no backward pass follows.
         inputs: what came over the cut before.
         outputs: what goes over the cut behind; for the last stage, nothing.
         objective: what the stage itself adds to the batch's loss: the penalties of its layers, and
@@ -91,7 +92,13 @@ class Stage:
         return [value for tensor, value in named if id(tensor) in taken]
 
     def forward(
-        self, inputs: Sequence[Any], share: float, loss: float = 0.0, answers: Answers | None = None
+        self,
+        inputs: Sequence[Any],
+        share: float,
+        loss: float = 0.0,
+        answers: Answers | None = None,
+        *,
+        training: bool = True,
     ) -> Passed:
         """The forward pass of a micro-batch.
 
@@ -100,6 +107,7 @@ class Stage:
             share: of the batch's rows that are in it.
             loss: what the stages before add to the micro-batch's loss.
             answers: of the last stage.
+            training: whether a backward pass will follow.
         """
         pairs = zip(inputs, self._taken, strict=True)
         tensors = [tf.cast(tf.convert_to_tensor(x), _dtype(tensor)) for x, tensor in pairs]
@@ -107,22 +115,27 @@ class Stage:
         if self.is_last and not self._has_run:
             build_loss_and_metrics(self._graph.model, answers.targets, answers.sample_weight)
         self._has_run = True
-        with tf.GradientTape() as tape:
-            tape.watch([tensor for tensor in tensors if tensor.dtype.is_floating])
+        numbers = tf.constant(share), tf.constant(loss)
+        with tf.GradientTape() if training else contextlib.nullcontext() as tape:
+            if tape is not None:
+                tape.watch([tensor for tensor in tensors if tensor.dtype.is_floating])
             outputs, objective, loss = self._run(
-                tensors,
-                tf.constant(share),
-                tf.constant(loss),
-                answers.targets,
-                answers.sample_weight,
+                tensors, *numbers, answers.targets, answers.sample_weight, training=training
             )
         return Passed(tape, tensors, outputs, objective, float(loss))
 
     def _pass(
-        self, tensors: list[Any], share: Any, loss: Any, targets: Any, sample_weight: Any
+        self,
+        tensors: list[Any],
+        share: Any,
+        loss: Any,
+        targets: Any,
+        sample_weight: Any,
+        *,
+        training: bool,
     ) -> tuple[list[Any], Any, Any]:
         by_tensor = {id(t): x for t, x in zip(self._taken, tensors, strict=True)}
-        made = self.model([by_tensor[id(tensor)] for tensor in self._used], training=True)
+        made = self.model([by_tensor[id(tensor)] for tensor in self._used], training=training)
         by_tensor |= {id(t): x for t, x in zip(self._made, tree.flatten(made), strict=True)}
         own_loss = self._penalty()
         if not self.is_last:

@@ -1,7 +1,9 @@
 """Models that are trained in stages, and how their curves are compared with plain Keras's.
 
 A case is a function that returns a compiled model, its inputs, its targets, and the number of
-stages; `weights` in its result are sample weights.
+stages. `weights` are sample weights, `fed` is what `fit` is given where that is not the list of
+inputs; `network` says that the stages talk over real connections, `evaluated` that the model is
+evaluated after training.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,7 @@ from tests.worker.exchange.fakes import FakeMailbox, Post
 from tests.worker.exchange.transport.meshes import open_meshes
 
 layers = keras.layers
-EPOCHS, BATCH, N_ROWS = 3, 32, 90  # the last batch has 26 rows, which four micro-batches share
+EPOCHS, BATCH, N_ROWS = 2, 32, 90  # the last batch has 26 rows, which four micro-batches share
 
 
 def deep_mlp():
@@ -27,7 +29,8 @@ def deep_mlp():
     model = keras.Sequential([layers.Input((6,)), *hidden, layers.Dense(3, "softmax")])
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     x, y = numbers()
-    return {"model": model, "inputs": [x], "targets": y, "n_stages": 3}
+    more = {"network": True, "evaluated": True}
+    return {"model": model, "inputs": [x], "targets": y, "n_stages": 3, **more}
 
 
 def weighted_rows():
@@ -38,7 +41,8 @@ def weighted_rows():
         "sparse_categorical_crossentropy",
         weighted_metrics=["accuracy"],
     )
-    return {**case, "weights": np.linspace(0, 2, N_ROWS).astype("float32"), "n_stages": 2}
+    case |= {"n_stages": 2, "network": False, "evaluated": False}
+    return {**case, "weights": np.linspace(0, 2, N_ROWS).astype("float32")}
 
 
 def skips_across_cuts():
@@ -75,7 +79,8 @@ def many_inputs_and_outputs():
     by_name = {"word": words, "number": x}
     inputs = [by_name[tensor.name] for tensor in model.inputs]
     targets = {"last": y, "early": x[:, :1]}
-    return {"model": model, "inputs": inputs, "fed": by_name, "targets": targets, "n_stages": 3}
+    data = {"inputs": inputs, "fed": by_name, "targets": targets}
+    return {"model": model, **data, "n_stages": 3, "evaluated": True}
 
 
 def conv_lstm():
@@ -122,32 +127,36 @@ CASES = [
 def compared(make, folder: Path):
     """How a case trains as one model, and in stages: curves, weights, and a model saved."""
     plain, split = fresh(make), [fresh(make) for _ in range(fresh(make)["n_stages"])]
-    expected = plain["model"].fit(
-        plain.get("fed", plain["inputs"]),
-        plain["targets"],
-        sample_weight=plain.get("weights"),
-        batch_size=BATCH,
-        epochs=EPOCHS,
-        shuffle=False,
-        verbose=0,
-    )
+    expected = plain_curve(plain)
     graph = readable_graph(split[0]["model"])
     cuts = even_cuts(graph, len(split))
-    found, post = trained_in_stages(split, cuts)
-    whole = split[0]["model"]
-    whole.save(folder / f"{make.__name__}.keras")
+    found, n_sent = trained_in_stages(split, cuts)
+    split[0]["model"].save(folder / f"{make.__name__}.keras")
     loaded = keras.models.load_model(folder / f"{make.__name__}.keras")
     weights = [model.get_weights() for model in (plain["model"], loaded)]
     return {
         "tolerance": plain.get("tolerance", 1e-5),
-        "expected": {k: [float(v) for v in vs] for k, vs in expected.history.items()},
+        "expected": expected,
         "found": found,
         "weights_differ_by": max(float(abs(a - b).max()) for a, b in zip(*weights, strict=True)),
         "differences": differences(graph),
-        "sent": len(post.sent),
+        "n_sent": n_sent,
         "n_variables": len(stage_variables(graph, cuts[0], len(graph.calls))),
         "cuts": cuts,
     }
+
+
+def plain_curve(case):
+    """The curve of the model that `fit` trains."""
+    data = case.get("fed", case["inputs"]), case["targets"]
+    fitted = case["model"].fit(
+        *data, BATCH, EPOCHS, sample_weight=case.get("weights"), shuffle=False, verbose=0
+    )
+    curve = {name: [float(value) for value in values] for name, values in fitted.history.items()}
+    if case.get("evaluated"):
+        results = case["model"].evaluate(*data, BATCH, verbose=0, return_dict=True)
+        curve |= {f"test_{name}": [float(value)] for name, value in results.items()}
+    return curve
 
 
 def fresh(make):
@@ -167,20 +176,14 @@ def even_cuts(graph, n_stages):
 
 
 def trained_in_stages(cases, cuts):
-    """The curve of a model of which each rank trains one stage."""
+    """The curve of a model of which each rank trains one stage, and how many messages it took."""
     post, n = Post(), len(cases)
+    if cases[0].get("network"):
+        with open_meshes(n) as meshes:
+            return on_mailboxes(meshes, cases, cuts)[-1], None
     curves = on_mailboxes([FakeMailbox(rank, n, post) for rank in range(n)], cases, cuts)
     assert not post.messages
-    return curves[-1], post
-
-
-def over_tcp():
-    """Curves of a model in stages over real connections, and of the same over none."""
-    cases = [fresh(deep_mlp) for _ in range(6)]
-    cuts = even_cuts(readable_graph(cases[0]["model"]), 3)
-    with open_meshes(3) as meshes:
-        curves = on_mailboxes(meshes, cases[:3], cuts)
-    return {"tcp": curves[-1], "queue": trained_in_stages(cases[3:], cuts)[0]}
+    return curves[-1], len(post.sent)
 
 
 def on_mailboxes(mailboxes, cases, cuts):
@@ -202,14 +205,22 @@ def stage_curve(mailbox, case, cuts):
     part = Part(mailbox, stage, n_micro_batches=4)
     curve = {}
     for _ in range(EPOCHS):
-        case["model"].reset_metrics()
-        for start in range(0, N_ROWS, BATCH):
-            part.train_on_batch(batch_of(case, slice(start, start + BATCH)))
-        if stage.is_last:
-            for name, value in case["model"].get_metrics_result().items():
-                curve.setdefault(name, []).append(float(value))
+        for name, value in epoch_results(case, stage, part.train_on_batch):
+            curve.setdefault(name, []).append(value)
+    if case.get("evaluated"):
+        for name, value in epoch_results(case, stage, part.test_on_batch):
+            curve[f"test_{name}"] = [value]
     collect(mailbox, graph, cuts, step=0)
     return curve
+
+
+def epoch_results(case, stage, take_part):
+    """What the last stage counted of an epoch; nothing at the others."""
+    case["model"].reset_metrics()
+    for start in range(0, N_ROWS, BATCH):
+        take_part(batch_of(case, slice(start, start + BATCH)))
+    results = case["model"].get_metrics_result() if stage.is_last else {}
+    return [(name, float(value)) for name, value in results.items()]
 
 
 def batch_of(case, rows):

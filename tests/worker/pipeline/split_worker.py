@@ -20,7 +20,6 @@ def main() -> None:
 
     results = {"refusals": refusal_cases.refusals(), "places": refusal_cases.places()}
     results["cost"] = layer_time_cases.cost()
-    results["over_tcp"] = split_cases.over_tcp()
     for make in split_cases.CASES:
         try:
             results[make.__name__] = split_cases.compared(make, Path.cwd())
