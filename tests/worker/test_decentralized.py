@@ -18,7 +18,7 @@ def test_every_worker_learns_and_takes_the_scripts_steps(ranks):
             found = rank[n_hidden]
             assert found["accuracy"] > 0.8
             assert found["loss"][-1] < 0.7 * found["loss"][0]
-            assert found["n_iterations"] == found["n_steps"] == 8 * 9
+            assert found["n_iterations"] == 8 * 9 >= found["n_steps"] > 4 * 9
             assert found["n_predictions"] == 480
             assert found["exchange_loss"] < found["loss"][0]
             assert len(found["n_percent"]) <= 1  # the other one may have ended before

@@ -300,7 +300,7 @@ class Training:
         return self._rule.answers(self._resting)
 
     def _hear_greeting(self, source: int, greeting: Message) -> None:
-        self._greetings[source] = greeting
+        self._greetings.setdefault(source, greeting)  # what it began with, not where it is now
         rule = self._rule
         if rule is None:
             return
