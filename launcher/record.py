@@ -311,11 +311,18 @@ def load_record(document: str | bytes, path: str) -> RunRecord:
         )
     try:
         record = CODEC.decode(RunRecord, data)
-        parse_timestamp(record.created)
-        parse_timestamp(record.heartbeat_at)
+        for moment in _moments(record):
+            parse_timestamp(moment)
     except (ValueError, TypeError) as error:
         raise RecordError(f"{path} is damaged: {error}. {remedy}") from error
     return record
+
+
+def _moments(record: RunRecord) -> list[str]:
+    """What has to be a timestamp."""
+    begun = [segment.started for segment in record.segments]
+    first_steps = [s.first_step_at for s in record.segments if s.first_step_at is not None]
+    return [record.created, record.heartbeat_at, *begun, *first_steps]
 
 
 def timestamp(moment: datetime) -> str:

@@ -126,6 +126,14 @@ def test_a_value_of_the_wrong_type_is_damage(key: str, value: object) -> None:
         load_record(json.dumps(document), "run.json")
 
 
+@pytest.mark.parametrize("key", ["started", "first_step_at"])
+def test_a_moment_that_is_none_is_damage(key: str) -> None:
+    document = json.loads(dump_record(a_record()))
+    document["segments"][0][key] = "soon"
+    with pytest.raises(RecordError, match=r"is damaged.*soon"):
+        load_record(json.dumps(document), "run.json")
+
+
 def test_a_float_that_is_no_number_is_damage() -> None:
     with pytest.raises(DecodeError, match="'mean' should be a number"):
         CODEC.decode(Interval, {"mean": "much", "low": 0, "high": 1})
