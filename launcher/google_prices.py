@@ -78,7 +78,7 @@ class GoogleCatalogue:
         except ImportError:
             raise UsageError(
                 "To fetch Google's prices this machine needs its client library: "
-                "pip install 'train-launcher[gcp]'"
+                "pip install google-api-python-client"
             ) from None
         try:
             service = discovery.build("cloudbilling", "v1", cache_discovery=False)

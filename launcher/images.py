@@ -64,7 +64,7 @@ def aws_parameters(region: str) -> Parameters:
         import boto3
     except ImportError:
         raise UsageError(
-            "For a cluster on AWS this machine needs boto3: pip install 'train-launcher[aws]'"
+            "For a cluster on AWS this machine needs boto3: pip install boto3"
         ) from None
     client: Parameters = boto3.client("ssm", region_name=region)
     return client

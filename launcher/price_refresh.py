@@ -41,7 +41,7 @@ def aws_price_list() -> PriceList:
         import boto3
     except ImportError:
         raise UsageError(
-            "To fetch prices this machine needs boto3: pip install 'train-launcher[aws]'"
+            "To fetch AWS's prices this machine needs boto3: pip install boto3"
         ) from None
     client: PriceList = boto3.client("pricing", region_name=HOME_REGION)
     return client

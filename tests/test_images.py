@@ -1,12 +1,14 @@
 """Images of AWS by name: looked up once, put into a copy of the file."""
 
+import sys
 from typing import Any
 
 import pytest
 import yaml
 
-from launcher.errors import ClusterError
-from launcher.images import look_up, named_images, with_images
+from launcher.errors import ClusterError, UsageError
+from launcher.images import aws_parameters, look_up, named_images, with_images
+from launcher.price_refresh import aws_price_list
 
 TEXT = """
 # a comment
@@ -69,3 +71,11 @@ def test_an_image_that_aws_does_not_tell_is_an_error() -> None:
 def test_a_mistake_of_ours_is_not_taken_for_one_of_aws() -> None:
     with pytest.raises(KeyError):
         look_up(["resolve:ssm:/ubuntu"], FakeParameters(KeyError("x")), {})
+
+
+def test_a_machine_without_boto3_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(UsageError, match=r"on AWS this machine needs boto3: pip install boto3$"):
+        aws_parameters("us-east-1")
+    with pytest.raises(UsageError, match=r"fetch AWS's prices this machine needs boto3"):
+        aws_price_list()

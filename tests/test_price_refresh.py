@@ -1,15 +1,17 @@
 """Prices that AWS and Google list: paged, filtered, kept, and preferred to the shipped ones."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from launcher.errors import ClusterError, StorageError
-from launcher.google_prices import FAMILIES, fetch_google_prices
+from launcher.errors import ClusterError, StorageError, UsageError
+from launcher.google_prices import FAMILIES, GoogleCatalogue, fetch_google_prices
 from launcher.price_refresh import fetch_prices, price_row
 from launcher.pricing import read_tables, write_prices
 
@@ -193,3 +195,38 @@ def test_prices_that_cannot_be_kept_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"prices\.csv cannot be written"):
         write_prices(tmp_path / "file" / "prices.csv", "aws", {}, date(2026, 11, 30), "x")
+
+
+def test_an_answer_of_google_that_is_an_error_is_told() -> None:
+    error = type("HttpError", (Exception,), {"__module__": "googleapiclient.errors"})
+
+    class Refusing(FakeCatalogue):
+        def page(self, token: str) -> dict[str, Any]:
+            raise error("403 Cloud Billing API has not been used")
+
+    with pytest.raises(ClusterError, match=r"Google does not tell its prices: 403 .* gcloud servi"):
+        fetch_google_prices(Refusing(), "us-central1")
+
+
+def test_a_machine_without_googles_client_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "google.auth.exceptions", None)
+    with pytest.raises(UsageError, match=r"needs its client library: pip install google-api-pyth"):
+        GoogleCatalogue()
+
+
+def test_google_without_credentials_is_told_how_to_log_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DefaultCredentialsError(Exception):
+        pass
+
+    def build(*words: str, **options: bool) -> None:
+        raise DefaultCredentialsError
+
+    exceptions = SimpleNamespace(DefaultCredentialsError=DefaultCredentialsError)
+    client = SimpleNamespace(discovery=SimpleNamespace(build=build))
+    monkeypatch.setitem(sys.modules, "google.auth", SimpleNamespace(exceptions=exceptions))
+    monkeypatch.setitem(sys.modules, "google.auth.exceptions", exceptions)
+    monkeypatch.setitem(sys.modules, "googleapiclient", client)
+    with pytest.raises(ClusterError, match=r"who you are: gcloud auth application-default login"):
+        GoogleCatalogue()
