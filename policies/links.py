@@ -83,10 +83,11 @@ def links_between(
 ) -> Links:
     """Links of `nodes` (in their order) over one path.
 
-    A pair that the probe did not try is inferred from the links of its two nodes, or takes the
-    table's value for its distance where a node has none; with a node that is yet to be started,
-    it is taken for one like those of its type. A pair that it tried in vain is taken
-    for no better than the worst link that it did measure.
+    A pair that the probe did not try is inferred from the links of its two nodes, no wider than
+    the widest that was measured from its source and to its destination, or takes the table's
+    value for its distance where a node has none; with a node that is yet to be started, it is
+    taken for one like those of its type. A pair that it tried in vain is taken for no better than
+    the worst link that it did measure.
     """
     index = {node.id: i for i, node in enumerate(nodes)}
     one_way_s, s_per_byte = _assumed(nodes)
@@ -104,6 +105,7 @@ def links_between(
         vain = _in_vain(columns, len(nodes), [index[x] for x in network.silent if x in index])
         inferred = _fill(columns, vain, one_way_s, s_per_byte)
         known[columns.src, columns.dst] = ~np.isnan(columns.one_way_s + columns.s_per_byte)
+        _narrow(s_per_byte, inferred & ~known, nic)
         doubt[columns.src, columns.dst] = columns.doubt
     return Links(index, one_way_s, s_per_byte, known, inferred & ~known, doubt, nic)
 
@@ -126,6 +128,13 @@ def _widest(columns: "_Columns", assumed: Floats) -> Floats:
         known = apart & (end >= 0)
         np.minimum.at(least[side], end[known], columns.s_per_byte[known])
     return np.where(np.isfinite(least), least, assumed)
+
+
+def _narrow(s_per_byte: Floats, inferred: Bools, nic: Floats) -> None:
+    """Let no inferred link be wider than what leaves its source or enters its destination."""
+    apart = inferred & ~np.eye(len(s_per_byte), dtype=bool)
+    narrowest = np.maximum(nic[0][:, None], nic[1][None, :])
+    s_per_byte[apart] = np.maximum(s_per_byte, narrowest)[apart]
 
 
 def _is_tried(link: Link, path: str) -> bool:

@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.data.topologies import geo
 from policies.links import (
     BETWEEN_SITES,
     JITTER_PER_HOP,
@@ -12,6 +14,7 @@ from policies.links import (
     RETRANSMIT_S,
     links_between,
 )
+from policies.probe_schedule import schedule
 from policies.schema import Link, Network
 from tests.policies.cases import network, node
 
@@ -79,6 +82,18 @@ def test_a_jitter_longer_than_the_rtt_lengthens_a_link_little_but_puts_it_in_dou
     assert 0.5 < links.doubt[0, 2] < 1.0
     assert links.doubt[1, 2] == 0.0
     assert 0.016 < links.one_way_s[0, 2] < 0.016 + JITTER_PER_HOP * 0.032
+
+
+def test_no_inferred_link_is_wider_than_what_its_nodes_were_seen_to_carry():
+    rng = np.random.default_rng(1)
+    world = geo(40, rng)
+    pairs = [pair for pairs in schedule(world.nodes, 1) for pair in pairs]
+    links = links_between(world.nodes, world.probed(pairs, rng))
+    inferred = links.inferred & ~np.eye(40, dtype=bool)
+    measured = np.where(links.known & ~np.eye(40, dtype=bool), links.s_per_byte, np.inf)
+    leaving, entering = measured.min(axis=1)[:, None], measured.min(axis=0)[None, :]
+    assert inferred.any()
+    assert (links.s_per_byte >= np.maximum(leaving, entering) - 1e-15)[inferred].all()
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 0.5), st.floats(0.0, 0.5))
