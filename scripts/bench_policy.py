@@ -49,7 +49,7 @@ from policies.residual import learn
 SWEEP = Path(__file__).resolve().parent.parent / "policies" / "data" / "sweep.csv"
 SEED = 1
 QUICK_SHARE = 8  # with --quick one held-out choice in so many is made
-DECISION_S, FIT_S, N_RECORDS = 0.05, 1.0, 10_000
+FIRST_S, DECISION_S, FIT_S, N_RECORDS = 1.0, 0.05, 1.0, 10_000
 WORKLOADS, NETWORKS_OUT = "workloads held out", "networks held out"
 RINGS = f"{WORKLOADS}, all-reduce only"
 Plays = dict[str, list[Played]]
@@ -111,7 +111,7 @@ def _show(
     goals = [
         *choice_goals(judged),
         *money_goals(money),
-        *_speed_goals(sizes[-1].median_s, problems),
+        *_speed_goals(sizes[-1], problems),
     ]
     for goal in goals:
         print(goal)
@@ -194,16 +194,15 @@ def _money(
     }
 
 
-def _speed_goals(decision_s: float, problems: Sequence[Problem]) -> list[Goal]:
-    fit_s = _fit_s(problems)
+def _speed_goals(largest: SizeScore, problems: Sequence[Problem]) -> list[Goal]:
+    times_s = [
+        (f"first_decision_on_{largest.n_nodes}_nodes", largest.first_s, FIRST_S),
+        (f"decision_on_{largest.n_nodes}_nodes", largest.again_s, DECISION_S),
+        (f"fit_of_{N_RECORDS}_records", _fit_s(problems), FIT_S),
+    ]
     return [
-        Goal(
-            "decision_on_1000_nodes",
-            f"{1e3 * decision_s:.0f} ms",
-            f"< {1e3 * DECISION_S:.0f} ms",
-            decision_s < DECISION_S,
-        ),
-        Goal("fit_of_10000_records", f"{fit_s:.2f} s", f"< {FIT_S:g} s", fit_s < FIT_S),
+        Goal(name, f"{1e3 * took_s:.0f} ms", f"< {1e3 * most_s:.0f} ms", took_s < most_s)
+        for name, took_s, most_s in times_s
     ]
 
 

@@ -49,7 +49,10 @@ BATCH, STEPS = 4096, 20_000
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One decision: its size, its true step over the best known, minus one, and its time."""
+    """One decision: its size, its true step over the best known, minus one, and its time.
+
+    `again_s` is the time of another decision on the same map, as while a run goes on.
+    """
 
     network: str
     script: str
@@ -57,6 +60,7 @@ class Choice:
     n_workers: int
     regret: float
     decision_s: float
+    again_s: float
 
 
 def script(name: str, c0_s: float, c1_s: float, payload: int) -> Workload:
@@ -89,9 +93,13 @@ def choices(sizes: Sequence[int], seeds: Sequence[int]) -> Iterator[Choice]:
 
 def decided(name: str, told: Situation, topology: Topology, factors: np.ndarray) -> Choice:
     """A decision, timed, and what it is worth."""
-    start_s = time.perf_counter()
-    chosen = recommend(told, (), 0, prior=shipped_prior()).chosen
+    prior, start_s = shipped_prior(), time.perf_counter()
+    chosen = recommend(told, (), 0, prior=prior).chosen
     took_s = time.perf_counter() - start_s
+    later = replace(told, spent_s=600.0, work=replace(told.work, steps=STEPS // 2))
+    start_s = time.perf_counter()
+    recommend(later, (), 0, prior=prior)
+    again_s = time.perf_counter() - start_s
     links = true_links(topology)
 
     def true_s(plan: Plan) -> float:
@@ -102,7 +110,8 @@ def decided(name: str, told: Situation, topology: Topology, factors: np.ndarray)
     best_s = min(mine_s, *(true_s(plan) for plan in informed_plans(told, links)))
     n_nodes = len(told.nodes)
     regret = mine_s / best_s - 1.0
-    return Choice(name, told.workload.fingerprint, n_nodes, chosen.n_workers, regret, took_s)
+    load, n_workers = told.workload.fingerprint, chosen.n_workers
+    return Choice(name, load, n_nodes, n_workers, regret, took_s, again_s)
 
 
 def true_links(topology: Topology) -> Links:
@@ -133,15 +142,19 @@ def informed_plans(told: Situation, links: Links) -> list[Plan]:
 
 @dataclass(frozen=True, slots=True)
 class SizeScore:
-    """All decisions on clusters of one size; `decision_s` is their median and their longest."""
+    """All decisions on clusters of one size: what they are worth, and how long they took.
+
+    `first_s` and `again_s` are medians, of the first decision on a map and of another.
+    """
 
     n_nodes: int
     n_choices: int
     within_10: float
     regret: float
     worst: float
-    median_s: float
+    first_s: float
     longest_s: float
+    again_s: float
 
 
 def size_scores(found: Sequence[Choice]) -> list[SizeScore]:
@@ -159,6 +172,7 @@ def size_scores(found: Sequence[Choice]) -> list[SizeScore]:
                 max(regrets),
                 float(np.median(times_s)),
                 max(times_s),
+                float(np.median([each.again_s for each in own])),
             )
         )
     return scores
