@@ -42,6 +42,7 @@ class Problem:
         truth: of every arm that was measured.
         nodes_by_arm: the numbers of an arm's hosts, in rank order.
         load: the script as profiled on each kind of host.
+        usd_per_h: the hosts' prices.
     """
 
     workload: str
@@ -51,7 +52,7 @@ class Problem:
     truth: Mapping[Arm, Truth]
     nodes_by_arm: Mapping[Arm, tuple[int, ...]]
     load: Workload
-    usd_per_h: tuple[float, ...] = (USD_PER_H,) * 4
+    usd_per_h: tuple[float, ...]
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -207,4 +208,5 @@ def _problem(
         if cell.arm.exchange in whole:
             truth[cell.arm], at[cell.arm] = step, _numbers(cell.cpus, hosts) or ()
     load = replace(load, fingerprint=f"held out {workload}", fits=(Fit(batch, 100, 10),))
-    return Problem(workload, batch, hosts, network, truth, at, load)
+    prices = (USD_PER_H,) * len(hosts)
+    return Problem(workload, batch, hosts, network, truth, at, load, prices)

@@ -22,6 +22,7 @@ from scripts.proof.contest import (
     without_networks,
     without_workloads,
 )
+from scripts.proof.contest import played as played_by_all
 from scripts.proof.money import Taken, Task, by_forecasts, rest_s, tasks_of
 from scripts.proof.problems import ALL_REDUCE_ONLY, problems_of
 from scripts.proof.scores import Played, Said, estimate, score
@@ -79,6 +80,18 @@ def test_exchanges_of_which_some_n_is_missing_are_left_out(sweep):
     cells = {c: t for c, t in sweep.truth.items() if c.arm != Arm(3, "one_shot")}
     found = problems_of(replace(sweep, truth=cells))
     assert {arm.exchange for p in found for arm in p.arms} == {"allreduce"}
+
+
+def test_a_part_of_a_sweep_has_problems_on_as_many_hosts_as_it_came_to(sweep):
+    rows = [row for row in sweep.rows if row.n == 1 or (row.n == 2 and row.workload == "lstm")]
+    part = sweep_of([row for row in rows if row.strategy == "allreduce"])
+    found = problems_of(part)
+    assert {p.hosts for p in found} == {(0.45, 0.45), (0.6, 0.2)}
+    (fold,) = without_workloads(found[:2], part)
+    assert fold.prior is None
+    plays = played_by_all(fold, fold.prior, World(part.noise, 0))
+    assert all(each.arm in found[0].truth for each in plays["nearest neighbour"])
+    assert problems_of(sweep_of([row for row in rows if row.n == 1])) == ()
 
 
 def test_a_fold_shows_nothing_of_what_it_holds_out(problems, sweep):
