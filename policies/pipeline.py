@@ -17,6 +17,7 @@ class Part:
     Attributes:
         name: of the layer.
         compute_s: forward and backward pass of one micro-batch, on a node of speed 1.
+        update_s: changing its weights once a step, on such a node.
         state_bytes: weights, their gradients, and the optimizer's state.
         kept_bytes: what a micro-batch's forward pass keeps for its backward pass.
         cut_bytes: what goes to the next stage per micro-batch, if the model is cut after this
@@ -26,6 +27,7 @@ class Part:
 
     name: str
     compute_s: float
+    update_s: float
     state_bytes: int
     kept_bytes: int
     cut_bytes: int
@@ -65,6 +67,7 @@ class Stage:
         first: number of its first layer.
         stop: number after its last layer.
         compute_s: forward and backward pass of one micro-batch on its node.
+        update_s: changing its weights once a step.
         memory_bytes: state, and what all micro-batches keep that it holds at a time.
         sent_bytes: to the next stage per micro-batch; as much comes back.
     """
@@ -72,6 +75,7 @@ class Stage:
     first: int
     stop: int
     compute_s: float
+    update_s: float
     memory_bytes: int
     sent_bytes: int
 
@@ -123,7 +127,8 @@ def best_split(
 ) -> Split | NoSplit:
     """Cuts a model into as many stages as there are nodes, so that a step is as short as can be.
 
-    A step takes (m − 1) · period + trip. The period is that of the slowest stage or link; or, over
+    A step takes (m − 1) · period + trip, and the first stage's new weights, which are the last ones
+    to be ready. The period is that of the slowest stage or link; or, over
     far links, a stage waits until one of the n − k micro-batches that it may hold has come back.
     So a cut goes where little is sent, and where both sides have as much to do as their nodes can.
     Of splits that take equally long, the one that sends least is chosen.
@@ -168,6 +173,7 @@ class _Sums:
     def __init__(self, parts: Sequence[Part], pass_s: float) -> None:
         self.parts, self._pass_s = parts, pass_s
         self._compute_s = [0.0, *accumulate(part.compute_s for part in parts)]
+        self._update_s = [0.0, *accumulate(part.update_s for part in parts)]
         self._state_bytes = [0, *accumulate(part.state_bytes for part in parts)]
         self._kept_bytes = [0, *accumulate(part.kept_bytes for part in parts)]
         self.starts = [i for i in range(1, len(parts)) if parts[i - 1].uncut_because is None]
@@ -179,7 +185,8 @@ class _Sums:
         layers_s = self._compute_s[stop] - self._compute_s[first]
         sent = self.parts[stop - 1].cut_bytes if stop < len(self.parts) else 0
         compute_s = (self._pass_s + layers_s) * node.slowness
-        return Stage(first, stop, compute_s, state + in_flight * kept, sent)
+        update_s = (self._update_s[stop] - self._update_s[first]) * node.slowness
+        return Stage(first, stop, compute_s, update_s, state + in_flight * kept, sent)
 
 
 def _rests_from(
@@ -198,7 +205,7 @@ def _rests_from(
         if node.memory_bytes is not None and stage.memory_bytes > node.memory_bytes:
             break  # more layers hold more
         found += [_with_stage(stage, rest, hop, in_flight) for rest in rests[stop]]
-    return _unbeaten(found, n_micro_batches)
+    return _unbeaten(found, n_micro_batches) if start else found
 
 
 def _with_stage(stage: Stage, rest: _Rest, hop: Hop | None, in_flight: int) -> _Rest:
@@ -225,7 +232,8 @@ def _sent_bytes(rest: _Rest) -> int:
 
 
 def _finished(rest: _Rest, n_micro_batches: int) -> Split:
-    step_s = (n_micro_batches - 1) * rest.period_s + rest.trip_s
+    full_s = (n_micro_batches - 1) * rest.period_s
+    step_s = full_s + rest.trip_s + rest.stages[0].update_s
     return Split(rest.stages, rest.period_s, rest.trip_s, step_s)
 
 

@@ -13,8 +13,8 @@ FAST = Hop(latency_s=0.0, bytes_per_s=1e12)
 MB = 1_000_000
 
 
-def part(compute_s=1.0, cut_bytes=1, state=0, kept=0, uncut_because=None):
-    return Part("layer", compute_s, state, kept, cut_bytes, uncut_because)
+def part(compute_s=1.0, cut_bytes=1, state=0, kept=0, uncut_because=None, update_s=0.0):
+    return Part("layer", compute_s, update_s, state, kept, cut_bytes, uncut_because)
 
 
 def split(parts, nodes, hop=FAST, n_micro=4):
@@ -40,6 +40,11 @@ def test_each_stage_pays_for_its_passes():
     assert isinstance(found, Split)
     assert [stage.compute_s for stage in found.stages] == [3.5, 3.0]
     assert found.step_s == pytest.approx(2 * 3.5 + 6.5)
+
+
+def test_a_step_ends_with_the_first_stages_new_weights():
+    found = split([part(update_s=0.25)] * 4, [StageNode()] * 2)
+    assert found.step_s == pytest.approx(3 * 2.0 + 4.0 + 2 * 0.25)
 
 
 def test_a_slow_node_gets_fewer_layers():
@@ -111,6 +116,7 @@ some_parts = st.lists(
         Part,
         st.just("layer"),
         st.floats(0.0, 2.0),
+        st.floats(0.0, 1.0),
         st.integers(0, 50),
         st.integers(0, 5),
         st.integers(0, 40),

@@ -1,10 +1,9 @@
 """What each layer of a model takes: time, memory, and what goes over a cut after it."""
 
 import math
-import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,9 @@ from launcher.worker.model_facts import item_bytes
 from launcher.worker.pipeline.keras_graph import Graph
 from launcher.worker.pipeline.stage import Answers, Stage
 
-N_REPEATS = 5
+# A process with a quota of a processor works for some of each tenth of a second, and waits for the
+# rest of it: so the mean over several of them counts.
+N_REPEATS, MEASURED_S = 5, 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class LayerCost:
     Attributes:
         name: of the layer.
         compute_s: forward and backward pass, measured, beyond what starting any pass takes.
+        update_s: changing its weights, once a step.
         state_bytes: weights, their gradients and the optimizer's state.
         kept_bytes: its inputs and outputs, which the backward pass needs; a layer that computes in
             many steps, such as an LSTM, keeps more inside.
@@ -32,6 +34,7 @@ class LayerCost:
 
     name: str
     compute_s: float
+    update_s: float
     state_bytes: int
     kept_bytes: int
     cut_bytes: int
@@ -69,35 +72,54 @@ def measured_cost(
     """
     states = [variable for variable in graph.model.variables if not variable.trainable]
     before = [variable.numpy() for variable in states]
-    stages = [Stage(graph, number, number + 1) for number in range(len(graph.calls))]
-    times, tensors = [], stages[0].chosen(inputs)
-    for stage in stages:
+    found, tensors = [], list(inputs)
+    for number in range(len(graph.calls)):
+        stage = Stage(graph, number, number + 1)
         answers = Answers(targets, sample_weight) if stage.is_last else None
-        compute_s, tensors = _timed(stage, tensors, answers)
-        times.append(compute_s)
+        given = tensors if number else stage.chosen(inputs)
+        compute_s, tensors = _timed(stage, given, answers)
+        found.append(_cost(graph, number, stage, len(inputs[0]), compute_s))
     for variable, value in zip(states, before, strict=True):
         variable.assign(value)
     graph.model.reset_metrics()
-    layers = [
-        _cost(graph, number, stages[number], len(inputs[0]), compute_s - min(times))
-        for number, compute_s in enumerate(times)
-    ]
-    return ModelCost(tuple(layers), min(times))
+    pass_s = min(cost.compute_s for cost in found)
+    layers = [replace(cost, compute_s=cost.compute_s - pass_s) for cost in found]
+    return ModelCost(tuple(layers), pass_s)
 
 
 def _timed(stage: Stage, inputs: Sequence[Any], answers: Answers | None) -> tuple[float, list[Any]]:
-    """Median time of a forward and backward pass, and what goes over the cut behind."""
-    times, given = [], []
-    for _ in range(1 + N_REPEATS):  # the first one compiles
-        begun = time.perf_counter()
-        passed = stage.forward(inputs, 1.0, answers=answers)
-        floats = [output for output in passed.outputs if output.dtype.is_floating]
-        gradients = stage.backward(passed, [np.ones_like(output) for output in floats])
-        _ = [gradient.numpy() for gradient in gradients]
-        times.append(time.perf_counter() - begun)
-        given = passed.outputs
-        stage.forget()
-    return statistics.median(times[1:]), given
+    """Mean time of a forward and backward pass, and what goes over the cut behind."""
+    given = _both_passes(stage, inputs, answers)  # compiles
+    begun, n_passes = time.perf_counter(), 0
+    while n_passes < N_REPEATS or time.perf_counter() - begun < MEASURED_S:
+        given = _both_passes(stage, inputs, answers)
+        n_passes += 1
+    return (time.perf_counter() - begun) / n_passes, given
+
+
+def _both_passes(stage: Stage, inputs: Sequence[Any], answers: Answers | None) -> list[Any]:
+    """A forward and a backward pass; returns what goes over the cut behind."""
+    passed = stage.forward(inputs, 1.0, answers=answers)
+    floats = [output for output in passed.outputs if output.dtype.is_floating]
+    gradients = stage.backward(passed, [np.ones_like(output) for output in floats])
+    _ = [gradient.numpy() for gradient in gradients]
+    stage.forget()
+    return passed.outputs
+
+
+def _update_s(stage: Stage) -> float:
+    """Mean time of changing the weights; they are put back."""
+    if not stage.variables:
+        return 0.0
+    before = [variable.numpy() for variable in stage.variables]
+    stage.update_by([np.zeros_like(value) for value in before])  # compiles
+    begun = time.perf_counter()
+    for _ in range(N_REPEATS):
+        stage.update_by([np.zeros_like(value) for value in before])
+    update_s = (time.perf_counter() - begun) / N_REPEATS
+    for variable, value in zip(stage.variables, before, strict=True):
+        variable.assign(value)
+    return update_s
 
 
 def _cost(graph: Graph, number: int, stage: Stage, n_rows: int, compute_s: float) -> LayerCost:
@@ -105,6 +127,7 @@ def _cost(graph: Graph, number: int, stage: Stage, n_rows: int, compute_s: float
     return LayerCost(
         call.name,
         compute_s,
+        _update_s(stage),
         stage.state_bytes,
         n_rows * _row_bytes([*call.inputs, *call.outputs]),
         n_rows * _row_bytes(graph.crossing(cut)),

@@ -74,6 +74,7 @@ class Stage:
         self._sums: list[Any] = [None] * len(self.variables)
         self._has_run = False
         self._run = tf.function(self._pass, autograph=False)
+        self._update = tf.function(self._apply, autograph=False, reduce_retracing=True)
 
     @property
     def taken(self) -> Layout:
@@ -191,9 +192,19 @@ class Stage:
 
     def apply(self) -> None:
         """Changes the stage's weights by the summed gradients, and begins new sums."""
-        if self.variables:
-            self._optimizer.apply(self._sums, self.variables)
+        self.update_by(self._sums)
         self.forget()
+
+    def update_by(self, gradients: Sequence[Any]) -> None:
+        """Changes the stage's weights by gradients, None for those that have none."""
+        if not self.variables:
+            return
+        if not self._optimizer.built:
+            self._optimizer.build(self.variables)
+        self._update([None if g is None else _as_gradient(g) for g in gradients])
+
+    def _apply(self, gradients: Sequence[Any]) -> None:
+        self._optimizer.apply(gradients, self.variables)
 
     def forget(self) -> None:
         """Begins new sums of gradients."""
@@ -207,6 +218,10 @@ class Stage:
         states = [variable for variable in optimizer.variables if len(variable.shape)]
         held = [*self.model.variables, *self.variables, *states]
         return sum(item_bytes(variable) * math.prod(variable.shape) for variable in held)
+
+
+def _as_gradient(value: Any) -> Any:
+    return value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value)
 
 
 def _sum(one: Any, other: Any) -> Any:
