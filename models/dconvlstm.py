@@ -13,6 +13,7 @@ where the network comes from, and what it reached.
 """
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -178,6 +179,11 @@ class Data:
     test: tuple[np.ndarray, np.ndarray]
     n_classes: int = 10
 
+    def first(self, n_examples: int | None) -> "Data":
+        """The first so many of each part; all of them for None."""
+        train, test = (tuple(x[:n_examples] for x in part) for part in (self.train, self.test))
+        return Data(train, test, self.n_classes)
+
 
 def load_digit_images() -> Data:
     images, digits, test_images, test_digits = digit_images()
@@ -237,7 +243,9 @@ def compiled_model(data: Data, arguments: argparse.Namespace) -> keras.Model:
         model = build_predictor(shape, **chosen)
         loss = keras.losses.BinaryCrossentropy(from_logits=True)
         metrics = []
-    model.compile(keras.optimizers.Adam(arguments.learning_rate), loss, metrics=metrics)
+    steps = arguments.epochs * math.ceil(len(data.train[0]) / arguments.batch_size)
+    rate = keras.optimizers.schedules.CosineDecay(arguments.learning_rate, steps)
+    model.compile(keras.optimizers.Adam(rate), loss, metrics=metrics)
     return model
 
 
@@ -246,11 +254,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", choices=LOADERS, default="digits")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="at the start")
     parser.add_argument("--filters", type=int, help="channels of each layer")
     parser.add_argument("--l2", type=float, help="weight of the squared weights in the loss")
     parser.add_argument("--dropout", type=float, help="share of activations left out")
-    parser.add_argument("--examples", type=int, help="train and test with the first so many only")
+    parser.add_argument("--examples", type=int, help="train and test on the first so many only")
     parser.add_argument("--seed", type=int, default=0, help="of weights, order and dropout")
     return parser.parse_args()
 
@@ -258,17 +266,11 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    data = LOADERS[arguments.data]()
-    first = slice(arguments.examples)
+    data = LOADERS[arguments.data]().first(arguments.examples)
     model = compiled_model(data, arguments)
     model.summary()
-    model.fit(
-        *(part[first] for part in data.train),
-        batch_size=arguments.batch_size,
-        epochs=arguments.epochs,
-        verbose=2,
-    )
-    results = model.evaluate(*(part[first] for part in data.test), verbose=0, return_dict=True)
+    model.fit(*data.train, batch_size=arguments.batch_size, epochs=arguments.epochs, verbose=2)
+    results = model.evaluate(*data.test, verbose=0, return_dict=True)
     print("test: " + ", ".join(f"{name} {value:.4f}" for name, value in results.items()))
 
 
