@@ -116,11 +116,12 @@ def test_the_projects_own_cluster_file_describes_its_types():
         "cpu": (8.0, 0.0, "c5.2xlarge"),
         "cpu-spot": (8.0, 0.0, "c5.2xlarge"),
         "gpu": (4.0, 1.0, "g4dn.xlarge"),
+        "gpu-spot": (4.0, 1.0, "g4dn.xlarge"),
     }
     assert found.labels_of("cpu") != found.labels_of("cpu-spot")
     assert found.labels_of(None) == found.labels_of("nobody") == {}
     prices = {node.node_type: node.price_usd_per_h for node in nodes_to_start(found, [], None)}
-    assert prices == {"cpu": 0.34, "cpu-spot": 0.15, "gpu": 0.526}
+    assert prices == {"cpu": 0.34, "cpu-spot": 0.15, "gpu": 0.526, "gpu-spot": 0.22}
 
 
 def test_only_what_describes_nodes_leaves_the_head():
