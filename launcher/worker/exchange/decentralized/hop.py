@@ -2,8 +2,9 @@
 
 After Luo et al. (ASPLOS 2019). At step k a worker sends its weights to its neighbours, averages
 its own with the newest weights that it has of each neighbour, and applies its gradient. It waits
-until all neighbours but `n_backup` have sent weights of step k − `staleness` or newer. A worker
-that is far behind skips steps: it goes on at the step of its neighbours.
+until all neighbours but `n_backup` have sent weights of step k − `staleness` or newer, and none is
+more than `max_gap` steps behind (its token queues). A worker that is far behind skips steps: it
+goes on at the step of its neighbours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,13 @@ class HopOptions:
     Attributes:
         staleness: steps that a neighbour's newest weights may be behind.
         n_backup: neighbours that need not have sent.
+        max_gap: steps that a neighbour may be behind, as far as this worker has heard.
         max_skip: steps that a worker may pass over when its neighbours are ahead; 0 for none.
     """
 
     staleness: int = 5
     n_backup: int = 1
+    max_gap: int = 20
     max_skip: int = 10
 
 
@@ -56,8 +59,10 @@ class Hop:
         """Whether enough neighbours have sent weights that are new enough."""
         del replica
         oldest = self.roster.own.step - self._options.staleness
-        n_behind = sum(standing.step < oldest for standing in self.roster.by_peer.values())
-        return n_behind <= self._options.n_backup
+        steps = [standing.step for standing in self.roster.by_peer.values()]
+        gap = self.roster.own.step - min(steps, default=self.roster.own.step)
+        n_behind = sum(step < oldest for step in steps)
+        return n_behind <= self._options.n_backup and gap <= self._options.max_gap
 
     def take(self, source: int, message: Message) -> None:
         """A neighbour's weights have arrived; older ones of it are forgotten."""

@@ -97,8 +97,9 @@ def test_hop_averages_weights_and_applies_its_gradient_to_the_average():
 
 
 def test_hop_waits_for_all_but_its_backups_within_the_staleness():
-    def far_ahead(n_backup):
-        rule = Hop(0, [1, 2], LAYOUT, HopOptions(staleness=2, n_backup=n_backup))
+    def far_ahead(n_backup, max_gap=20):
+        options = HopOptions(staleness=2, n_backup=n_backup, max_gap=max_gap)
+        rule = Hop(0, [1, 2], LAYOUT, options)
         workers = Company([rule])
         workers.rules += [Hop(peer, [0], LAYOUT) for peer in (1, 2)]
         workers.replicas *= 3
@@ -112,6 +113,7 @@ def test_hop_waits_for_all_but_its_backups_within_the_staleness():
 
     assert far_ahead(n_backup=0) == 3  # worker 2 has sent nothing
     assert far_ahead(n_backup=1) == 9
+    assert far_ahead(n_backup=1, max_gap=4) == 5
 
 
 def test_a_slow_worker_of_hop_goes_on_at_the_step_of_its_neighbours():
