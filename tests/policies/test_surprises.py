@@ -139,7 +139,7 @@ def test_the_order_of_runs_does_not_matter_with_surprises():
 @pytest.mark.parametrize("p_disturbed", [0.0, 0.1, 0.2])
 def test_error_falls_with_experience_and_intervals_hold(p_disturbed):
     by_n_seen = {
-        n_seen: score(n_seen, p_disturbed, np.random.default_rng(7), n_worlds=50)
+        n_seen: score(n_seen, p_disturbed, np.random.default_rng(7), n_worlds=36)
         for n_seen in (0, 2, 12)
     }
     assert all(found.coverage >= 0.85 for found in by_n_seen.values())
@@ -149,5 +149,5 @@ def test_error_falls_with_experience_and_intervals_hold(p_disturbed):
 
 def test_one_worker_is_held_by_its_interval_too():
     for n_seen in (0, 8):
-        found = score(n_seen, 0.15, np.random.default_rng(8), n_worlds=60, names="a")
+        found = score(n_seen, 0.15, np.random.default_rng(8), n_worlds=44, names="a")
         assert found.coverage >= 0.85
