@@ -148,6 +148,7 @@ class HeadCluster:
             done = subprocess.run(
                 [sys.executable, "-c", LOOK],
                 check=False,
+                env=dict(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -215,6 +216,7 @@ def start(home: Path, rule: Rule) -> None:
     with (home / LOG).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", MODULE, "watch", f"{rule.idle_s:g}", json.dumps(rule.when_done)],
+            env=dict(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
