@@ -2,12 +2,11 @@
 
 A plain Keras script: run it with `python models/recommender.py`, or launch it unmodified.
 
-No package brings ratings of films that may be passed on, so the default data are real ratings of
-another kind: scikit-learn's handwritten digits, where each of 1,797 writings (a user) "rates" each
-of 64 places on the paper (an item) with its ink, from 0 to 16. A fifth of these 115,008 ratings is
-held back, and must be guessed from the others: within 3.0 in the mean (root of squares), of ratings
-that deviate by 6.0. `--ratings FILE` reads ratings from lines of user,
-item and rating instead, such as MovieLens's `u.data`.
+scikit-learn brings no ratings of films, so the default data are real ratings of another kind: its
+handwritten digits, where each of 1,797 writings (a user) "rates" each of 64 places on the paper (an
+item) with its ink, from 0 to 16. A fifth of these 115,008 ratings is held back and must be guessed
+from the others, which it does within 3.0 (root mean square) where ratings deviate by 6.0.
+`--ratings FILE` reads lines of user, item and rating instead, such as MovieLens's `u.data`.
 """
 
 import argparse
