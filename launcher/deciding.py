@@ -146,10 +146,10 @@ class Decider:
         )
 
     def _limits(self, cluster: Cluster) -> Limits:
-        """What was asked for; after a loss at most so many workers as there are nodes for."""
+        """What was asked for; once begun, at most so many workers as there are nodes for."""
         limits, segments = self._stretch.request.limits, self._stretch.book.record.segments
         asked = limits.workers
-        is_first = not segments or segments[-1].end not in ("failed", "moved")
+        is_first = not segments
         if asked is None or (is_first and not self.has_asked_for_nodes):
             return limits
         if asked <= sum(pool.n_max for pool in pools(cluster.nodes, replace(limits, workers=None))):

@@ -3,11 +3,22 @@ from pathlib import Path
 
 import pytest
 
+from launcher.cluster import Cluster
 from launcher.config import Request
 from launcher.deciding import Decider, stops_s
 from launcher.errors import BudgetTooSmallError
+from launcher.prepare import Measured
 from tests.fake_posts import a_stretch
-from tests.fakes import FakeScreen, a_decision, a_plan, a_record, a_request
+from tests.fakes import (
+    FakeScreen,
+    a_decision,
+    a_network,
+    a_node,
+    a_plan,
+    a_record,
+    a_request,
+    a_workload,
+)
 
 UNSURE = replace(a_decision(), p_fits=0.4)
 
@@ -40,6 +51,22 @@ def test_at_a_terminal_the_user_decides(tmp_path: Path, answer: bool) -> None:
             decider(request, screen, tmp_path).confirm(UNSURE)
     assert len(screen.questions) == 1
     assert "probably stop at the deadline" in screen.questions[0]
+
+
+@pytest.mark.parametrize(("has_begun", "workers", "at_most"), [(False, 9, None), (True, None, 9)])
+def test_a_run_that_has_begun_goes_on_with_as_many_workers_as_there_is_room_for(
+    tmp_path: Path, has_begun: bool, workers: int | None, at_most: int | None
+) -> None:
+    screen = FakeScreen()
+    stretch = a_stretch(a_request(str(tmp_path), workers=9, cpus_per_worker=8.0), screen, tmp_path)
+    if not has_begun:
+        stretch.book.write(replace(stretch.book.record, segments=()))
+    cluster = Cluster("10.0.0.4:6379", False, (a_node(0), a_node(1)), "joined")
+    measured = Measured(a_network(), a_workload(), profile_remembered=True)
+    limits = Decider(stretch).situation(cluster, measured, {}).limits
+    assert (limits.workers, limits.max_workers) == (workers, at_most)
+    warned = ["9 workers cannot be had any more: going on with fewer."]
+    assert screen.warnings == (warned if has_begun else [])
 
 
 def test_each_stop_of_a_run_is_known_by_the_time_until_the_next_segment() -> None:

@@ -96,6 +96,7 @@ class DisturbedRun:
         self._drive(["resume", self.name, *words])
 
     def _drive(self, words: Sequence[str]) -> None:
+        self._close_output()
         self.process = self.lab.popen(
             DRIVER,
             ["launch", *words],
@@ -107,6 +108,13 @@ class DisturbedRun:
         )
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
+
+    def _close_output(self) -> None:
+        """Take in what an ended driver still said."""
+        if self.process is not None and self.process.stdout is not None:
+            assert self._reader is not None
+            self._reader.join(10)
+            self.process.stdout.close()
 
     def _read(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
@@ -142,6 +150,12 @@ class DisturbedRun:
         assert self._reader is not None
         self._reader.join(10)
         return self.exit_code
+
+    def close(self) -> None:
+        """End the driver, if there is one."""
+        if self.process is not None:
+            self.kill_driver()
+            self._close_output()
 
     def kill_driver(self) -> None:
         """`kill -9`."""
@@ -228,7 +242,4 @@ def disturbed_run(lab: Lab, name: str, words: Sequence[str] = ()) -> Iterator[Di
     try:
         yield run
     finally:
-        if run.process is not None:
-            run.kill_driver()
-            if run.process.stdout is not None:
-                run.process.stdout.close()
+        run.close()
