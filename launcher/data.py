@@ -51,6 +51,7 @@ class Data:
         self._clock = clock
         self._rates = DataRates(stretch.environment.state_dir / "data-rates.json")
         self._look_by_node: dict[str, Look] = {}
+        self._is_relayed = False  # some node lacked, or lacks, what the driver's machine has
         self._place_by_node: dict[str, DataPlace] = {}
         self._brought_at_s: dict[str, float] = {}
         self._in_use: frozenset[str] = frozenset()
@@ -188,12 +189,12 @@ class Data:
         if not new:
             return
         local = frozenset(i for i, source in enumerate(manifest.sources) if source.is_local)
-        for node_id, look in self._stagers.look(new, self._wanted(manifest)).items():
-            if isinstance(look, LauncherError):
-                logger.info("%s cannot say what data it has: %s", node_id, look)
-                self._look_by_node[node_id] = Look(manifest.n_bytes, local)
-            else:
-                self._look_by_node[node_id] = look
+        for node_id, answer in self._stagers.look(new, self._wanted(manifest)).items():
+            look = Look(manifest.n_bytes, local) if isinstance(answer, LauncherError) else answer
+            if isinstance(answer, LauncherError):
+                logger.info("%s cannot say what data it has: %s", node_id, answer)
+            self._look_by_node[node_id] = look
+            self._is_relayed = self._is_relayed or bool(look.absent)
 
     def _wanted(self, manifest: Manifest) -> Wanted:
         """What a node is to have."""
@@ -203,7 +204,7 @@ class Data:
     def _is_shared(self, manifest: Manifest) -> bool:
         """Whether all nodes read through one machine."""
         is_web = any(scheme_of(each.uri) in WEB for each in manifest.sources)
-        return is_web or any(look.absent for look in [*self._look_by_node.values()])
+        return is_web or self._is_relayed
 
     def _take_in(self, transfer: DataTransfer, manifest: Manifest) -> None:
         """Know what nodes have now, and how fast it came."""

@@ -176,6 +176,7 @@ def test_a_folder_of_the_driver_goes_one_way_for_all(tmp_path: Path) -> None:
     ahead = scene.data.ahead((A, B))
     assert ahead is not None
     assert ahead.usd_per_byte == 0.0
+    assert ahead.is_shared  # for whoever comes next, also when these have them
 
 
 def test_two_copies_that_differ_are_refused(scene: Scene) -> None:
