@@ -1,18 +1,16 @@
 import json
-import logging
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
 
-from launcher.cli import app
 from launcher.command import Session, conclude, execute, report_error
 from launcher.config import Environment, Terminal
 from launcher.errors import ClusterError, ScriptFailedError, StorageError
@@ -22,9 +20,8 @@ from launcher.process import Process
 from launcher.record import dump_record
 from launcher.runs import RunIndex, RunStore
 from launcher.storage import Storage
+from tests.command_line import Launch, command_line
 from tests.fakes import a_record
-
-Launch = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -38,20 +35,8 @@ def launch(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-
-    def call(*words: str) -> tuple[int, str, str]:
-        code = execute(typer.main.get_command(app), words)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    yield call
-    for name in ("", "launcher", "policies"):
-        logger = logging.getLogger(name)
-        for handler in [*logger.handlers]:
-            if "_pytest" not in type(handler).__module__:
-                logger.removeHandler(handler)
-                handler.close()
-    logging.captureWarnings(capture=False)
+    with command_line(capsys) as call:
+        yield call
 
 
 @pytest.fixture

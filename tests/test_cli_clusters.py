@@ -1,18 +1,13 @@
 """The commands for clusters, as far as they need no cluster."""
 
 import json
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
-from launcher.cli import app
 from launcher.cluster_book import ClusterBook, Entry
-from launcher.command import execute
-
-Launch = Callable[..., tuple[int, str, str]]
+from tests.command_line import Launch, command_line
 
 
 @pytest.fixture
@@ -22,20 +17,8 @@ def launch(
     """Runs a command line in an empty folder; gives exit code, stdout and stderr."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        code = execute(typer.main.get_command(app), words)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    yield call
-    for name in ("", "launcher", "policies"):
-        logger = logging.getLogger(name)
-        for handler in [*logger.handlers]:
-            if "_pytest" not in type(handler).__module__:
-                logger.removeHandler(handler)
-                handler.close()
-    logging.captureWarnings(capture=False)
+    with command_line(capsys) as call:
+        yield call
 
 
 def test_without_clusters_nothing_is_up(launch: Launch) -> None:
