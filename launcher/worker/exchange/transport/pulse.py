@@ -216,10 +216,10 @@ class Listener:
 
     def _listen(self) -> None:
         self._selector.register(self._woken, selectors.EVENT_READ)
-        while self._turn():
+        while (asked_s := self._turn()) is not None:
             self._check()
             with self._lock:
-                verdicts = self._silence.judge(time.monotonic())
+                verdicts = self._silence.judge(asked_s)
             for verdict in verdicts:
                 self._tell(verdict)
         for key in list(self._selector.get_map().values()):
@@ -230,19 +230,25 @@ class Listener:
                 connection.close()
         self._selector.close()
 
-    def _turn(self) -> bool:
+    def _turn(self) -> float | None:
+        """Hear what has come; returns the time up to which all was heard, None at the end.
+
+        Another thread may keep Python's lock right after a sign of life was read, or after the
+        wait for one was over: what came since the wait began is not known to be all.
+        """
+        asked_s = time.monotonic()
         for key, _ in self._selector.select(TICK_S):
             if key.fileobj is not self._woken:
                 self._hear(key)
             elif not self._woken.recv(4096):
-                return False
+                return None
         with self._lock:
             new, self._new = self._new, []
         for rank, path, connection in new:
             connection.setblocking(False)
             self._selector.register(connection, selectors.EVENT_READ, (rank, path))
             self._note(rank, path)
-        return True
+        return asked_s
 
     def _hear(self, key: selectors.SelectorKey) -> None:
         rank, path = key.data

@@ -11,11 +11,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launcher.errors import PeerLostError, TrainingFailedError
-from launcher.worker.exchange.transport import doorman
+from launcher.worker.exchange.transport import doorman, pulse
 from launcher.worker.exchange.transport.handshake import (
     DATA,
     PULSE,
@@ -85,6 +86,28 @@ def test_a_peer_whose_python_is_busy_for_long_is_not_lost() -> None:
         workers[1].tell("receive 0 8")
         workers[0].tell("send 1 8")
         assert workers[1].answer() == "received"
+
+
+def test_no_time_without_pythons_lock_counts_against_a_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, turns = [0.0], threading.Semaphore(0)
+    monkeypatch.setattr(pulse, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    verdicts = Verdicts()
+    listener = Listener(verdicts, turns.release)
+
+    def hold_the_lock(rank: int) -> None:
+        if rank == 1:
+            now_s[0] += 10.0
+
+    monkeypatch.setattr(listener, "heard_ranks", SimpleNamespace(add=hold_the_lock))
+    ours, theirs = socket.socketpair()
+    with theirs:
+        listener.add(1, 0, ours)
+        for _ in range(3):
+            assert turns.acquire(timeout=5.0)
+        listener.close()
+    assert verdicts.silent == []
 
 
 def test_an_orderly_end_is_no_loss_and_leaves_no_process() -> None:
@@ -178,11 +201,14 @@ def test_a_loss_survives_pickling() -> None:
 class Verdicts:
     """Remembers what a listener found."""
 
+    def __init__(self) -> None:
+        self.silent: list[tuple[int, str | int]] = []
+
     def peer_is_silent(self, rank: int, reason: str) -> None:
-        raise AssertionError(f"rank {rank}: {reason}")
+        self.silent.append((rank, reason))
 
     def path_is_silent(self, rank: int, path: int) -> None:
-        raise AssertionError(f"rank {rank}, path {path}")
+        self.silent.append((rank, path))
 
 
 def test_where_there_is_no_companion_threads_tell_that_we_live() -> None:
