@@ -1,9 +1,11 @@
-"""Which transfers may run at the same time, and which wait for their nodes."""
+"""Which transfers of a probe run now, and which wait for their nodes."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Set
 
 from launcher.probe_routes import Route
+from launcher.transfer_lanes import Lanes
+from launcher.transfer_plan import MAX_ROUTES, planned_starts
 
 _NEAR, _FAR, _LAST = range(3)
 
@@ -11,20 +13,18 @@ _NEAR, _FAR, _LAST = range(3)
 class TransferQueue:
     """Transfers that wait, and the nodes that are busy with those that run.
 
-    A near transfer has its two nodes to itself, because it takes their processors. A far one
-    mostly waits: a node may send over one and receive over another at the same time, but not
-    both over the same way, where acknowledgements would queue behind the other's data.
-    Near ones go first, they are done in no time; of the far ones, the longest. A node's loopback
+    Near ones go first, they are done in no time. The far ones of a node go in a planned order, for
+    the sake of which it may wait a moment; if they are many, the longest first. A node's loopback
     is measured when it has nothing else to do.
     """
 
     def __init__(self) -> None:
         self._rank: dict[Route, tuple[int, float]] = {}
         self._waiting_by_node: defaultdict[str, set[Route]] = defaultdict(set)
-        self._senders: set[str] = set()
-        self._receivers: set[str] = set()
-        self._far: set[Route] = set()
+        self._lanes = Lanes()
         self._freed: set[str] = set()  # nodes whose waiting transfers are worth another look
+        self._planned: dict[Route, float] = {}
+        self._is_planned = False
 
     def __len__(self) -> int:
         return len(self._rank)
@@ -34,6 +34,7 @@ class TransferQueue:
         self._rank[route] = _LAST if route.is_loopback else _FAR if is_far else _NEAR, -rtt_s
         for node in route.nodes:
             self._waiting_by_node[node].add(route)
+        self._is_planned = False
         self.free(route.src)
 
     def free(self, node: str) -> None:
@@ -44,6 +45,7 @@ class TransferQueue:
         """Nothing over this node is wanted any more."""
         for route in list(self._waiting_by_node[node]):
             self._forget(route)
+            self._freed |= route.nodes
 
     def clear(self) -> None:
         """Nothing is wanted any more."""
@@ -56,40 +58,45 @@ class TransferQueue:
         Args:
             blocked: nodes that shall not be asked at the moment.
         """
+        if not self._is_planned:
+            self._planned, self._is_planned = self._plan(), True
         seen = {route for node in self._freed for route in self._waiting_by_node[node]}
         self._freed.clear()
         for route in sorted(seen, key=self._order):
-            if route in self._rank and blocked.isdisjoint(route.nodes) and self._admits(route):
-                self._run(route)
+            if route not in self._rank or not blocked.isdisjoint(route.nodes):
+                continue
+            if not self._is_next(route, blocked):
+                self._freed.add(route.src)  # it may be next whenever another one's node is blocked
+            elif self._lanes.admit(route, is_far=self._is_far(route)):
+                self._lanes.begin(route, is_far=self._is_far(route))
+                self._forget(route)
                 yield route
 
     def end(self, route: Route) -> None:
         """A transfer has ended."""
-        if route in self._far:
-            self._far.remove(route)
-            self._senders.discard(route.src)
-            self._receivers.discard(route.dst)
-        else:
-            self._senders -= route.nodes
-            self._receivers -= route.nodes
+        self._lanes.end(route)
         self._freed |= route.nodes
 
-    def _order(self, route: Route) -> tuple[tuple[int, float], str, str, str]:
-        return self._rank[route], route.src, route.dst, route.path
+    def _plan(self) -> dict[Route, float]:
+        far = {route: -rank[1] for route, rank in self._rank.items() if self._is_far(route)}
+        return planned_starts(far) if len(far) <= MAX_ROUTES else {}
 
-    def _admits(self, route: Route) -> bool:
-        if self._rank[route][0] == _FAR:
-            taken = route.src in self._senders or route.dst in self._receivers
-            return not taken and route.back not in self._far
-        return route.nodes.isdisjoint(self._senders | self._receivers)
+    def _is_far(self, route: Route) -> bool:
+        return self._rank[route][0] == _FAR
 
-    def _run(self, route: Route) -> None:
-        is_far = self._rank[route][0] == _FAR
-        self._forget(route)
-        if is_far:
-            self._far.add(route)
-        self._senders |= {route.src} if is_far else route.nodes
-        self._receivers |= {route.dst} if is_far else route.nodes
+    def _is_next(self, route: Route, blocked: Set[str]) -> bool:
+        """Whether nothing that it would be in the way of comes before it by the plan."""
+        if (start := self._planned.get(route)) is None:
+            return True
+        return all(
+            self._planned.get(other, start) >= start
+            for other in self._waiting_by_node[route.src] | self._waiting_by_node[route.dst]
+            if other.src == route.src or other.dst == route.dst or other == route.back
+            if blocked.isdisjoint(other.nodes)
+        )
+
+    def _order(self, route: Route) -> tuple[tuple[int, float], float, str, str, str]:
+        return self._rank[route], self._planned.get(route, 0.0), route.src, route.dst, route.path
 
     def _forget(self, route: Route) -> None:
         del self._rank[route]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import permutations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,3 +80,27 @@ def assert_rules(running: list[Route], is_far: dict[Route, bool]) -> None:
         if not (is_far[one] and is_far[other]):
             assert one.nodes.isdisjoint(other.nodes)
         assert one != other.back
+
+
+@pytest.mark.parametrize(("n", "most_rounds"), [(3, 2), (5, 4), (6, 6), (8, 8)])
+def test_far_nodes_are_busy_all_the_time(n: int, most_rounds: int) -> None:
+    queue = queue_of(*(Route(a, b) for a, b in permutations("abcdefgh"[:n], 2)), is_far=bool)
+    n_rounds = 0
+    while running := list(queue.start(set())):
+        n_rounds += 1
+        for route in running:
+            queue.end(route)
+    assert (n_rounds <= most_rounds, len(queue)) == (True, 0)
+
+
+def test_a_plan_does_not_wait_for_a_blocked_or_dropped_node() -> None:
+    routes = [Route(a, b) for a, b in permutations("abcd", 2)]
+    for end in ("block", "drop"):
+        queue, done = queue_of(*routes, is_far=bool), list[Route]()
+        while running := list(queue.start({"d"} if end == "block" else set())):
+            done += running
+            if end == "drop":
+                queue.drop("d")
+            for route in running:
+                queue.end(route)
+        assert {r for r in routes if "d" not in r.nodes} <= set(done)
