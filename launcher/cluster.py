@@ -30,7 +30,8 @@ class Cluster:
     `nodes` are the candidates; `busy` are nodes of which another job holds a part.
     `price_usd_per_h` is the explicit `--price` for every node, if there was one.
     `to_start` are candidates that do not exist yet; `autoscaling` could start so many of each
-    type, and at most `n_to_start` of all.
+    type, and at most `n_to_start` of all. `only` are the addresses or ids of the nodes that count;
+    empty for all.
     """
 
     address: str
@@ -42,6 +43,7 @@ class Cluster:
     autoscaling: Autoscaling | None = None
     to_start: tuple[Node, ...] = ()
     n_to_start: int = 0
+    only: tuple[str, ...] = ()
 
 
 def connect(
@@ -55,6 +57,7 @@ def connect(
     progress: Callable[[str], None] = lambda _: None,
     need_nodes: bool = True,
     may_start: bool = False,
+    only: Sequence[str] = (),
 ) -> Cluster:
     """Join `address`, else `ray_address`, else the cluster running here, else start one.
 
@@ -73,6 +76,7 @@ def connect(
         progress: is told what is waited for.
         need_nodes: whether a cluster without a free node is an error.
         may_start: whether nodes count that the cluster's autoscaler could start.
+        only: addresses or ids of the nodes that count; empty for all.
 
     Raises:
         ClusterError: unreachable, of other versions, or without a node to train on.
@@ -86,7 +90,8 @@ def connect(
     else:
         gcs_address = ray_session.start(temp_dir, log_dir)
         how = "started an embedded Ray"
-    cluster = Cluster(gcs_address, target is None, (), how, price_usd_per_h)
+    only = tuple(only)
+    cluster = Cluster(gcs_address, target is None, (), how, price_usd_per_h, only=only)
     try:
         if may_start and not cluster.embedded:
             cluster = replace(cluster, autoscaling=read_autoscaling(gcs_address))
@@ -161,7 +166,7 @@ def require_nodes(cluster: Cluster) -> None:
 
 
 def _read(cluster: Cluster) -> Cluster:
-    listing = _listing(cluster)
+    listing = _listing(cluster).among(cluster.only)
     found = replace(cluster, nodes=listing.nodes, busy=listing.busy)
     if cluster.autoscaling is None:
         return found

@@ -1,7 +1,7 @@
 """Reads a cluster's nodes from Ray's books: what they have and cost, and which are busy."""
 
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,20 @@ class Listing:
     def living(self) -> tuple[Node, ...]:
         """All of them."""
         return (*self.nodes, *(each.node for each in self.busy), *self.idle)
+
+    def among(self, wanted: Collection[str]) -> "Listing":
+        """Only the nodes with these addresses or ids; all if none is given."""
+        if not wanted:
+            return self
+
+        def kept(node: Node) -> bool:
+            return node.id in wanted or node.ip in wanted
+
+        return Listing(
+            tuple(node for node in self.nodes if kept(node)),
+            tuple(each for each in self.busy if kept(each.node)),
+            tuple(node for node in self.idle if kept(node)),
+        )
 
 
 def list_nodes(

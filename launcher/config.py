@@ -130,6 +130,8 @@ class Request:
         data_price_usd_per_gb: what the data's provider charges on their way out.
         cache: folder for data on every node; None: `~/.launch/data`.
         seed: of the script's random generators and of the policy.
+        params: the script's `$LAUNCH_PARAMS`, a JSON object.
+        nodes: the only nodes to train on, by address or id; empty for all.
         wait_s: how long to wait for nodes that other jobs hold.
     """
 
@@ -157,6 +159,8 @@ class Request:
     explore: float = DEFAULT_EXPLORE
     max_folder_bytes: int = DEFAULT_MAX_FOLDER_BYTES
     seed: int = 0
+    params: str | None = None
+    nodes: tuple[str, ...] = field(default=(), metadata=NOT_RECORDED)
     wait_s: float = field(default=0.0, metadata=NOT_RECORDED)
     dry_run: bool = field(default=False, metadata=NOT_RECORDED)
     detach: bool = field(default=False, metadata=NOT_RECORDED)
@@ -268,11 +272,18 @@ def parse_options(
         "max_folder_bytes": option("max_folder", q.parse_bytes, DEFAULT_MAX_FOLDER_BYTES),
         "wait_s": option("wait", q.parse_duration_s, 0.0),
         "seed": draw_seed() if seed is None else seed,
+        "params": _params(environment),
         **{
             name: _switch(flags, environment, name)
             for name in ("sync_batchnorm", "dry_run", "detach", "yes", "json")
         },
     }
+
+
+def _params(environment: Environment) -> str | None:
+    """What the script is to find in `$LAUNCH_PARAMS`."""
+    text = environment.launch.get("LAUNCH_PARAMS")
+    return None if text is None else q.parse_json_object(text, "LAUNCH_PARAMS")
 
 
 def _option(

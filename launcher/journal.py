@@ -49,11 +49,13 @@ class KeptStatus:
     budget_usd: float | None = None
     eta_s: float | None = None
     epoch_ended: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, detail: Mapping[str, Any]) -> "KeptStatus":
         """The status in an entry; unknown keys are left out."""
-        return cls(**{name: detail[name] for name in _STATUS_NAMES if name in detail})
+        names = (*_STATUS_NAMES, "metrics")
+        return cls(**{name: detail[name] for name in names if name in detail})
 
 
 class Journal:
@@ -104,7 +106,10 @@ class Journal:
         if not status.epoch_ended and now_s - self._status_at_s < STATUS_EVERY_S:
             return
         self._status_at_s = now_s
-        self.write("training", **{name: getattr(status, name) for name in _STATUS_NAMES})
+        known = {name: getattr(status, name) for name in _STATUS_NAMES}
+        if status.epoch_ended:
+            known["metrics"] = dict(status.metrics)
+        self.write("training", **known)
 
 
 class JournalLines:

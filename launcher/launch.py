@@ -148,7 +148,8 @@ class Launch:
             log_dir=stretch.log_dir,
             wait_s=request.wait_s,
             progress=stretch.stage,
-            may_start=True,
+            may_start=not request.nodes,
+            only=request.nodes,
         )
         try:
             _link_ray_logs(stretch.log_dir)

@@ -68,6 +68,7 @@ def make_job(request: Request, shipped: Shipped, run: str, archive: Any) -> Job:
         seed=request.seed,
         checkpoint_every_s=request.checkpoint_every_s,
         hints=shipped.hints,
+        params=request.params,
     )
 
 

@@ -84,6 +84,7 @@ def fingerprint(content: str, job: Job, versions: dict[str, str], holding: Holdi
         holding.node.kind,
         f"{holding.cpus}/{holding.gpus}",
         *([job.data_version] if job.data_version else []),
+        *([job.params] if job.params is not None else []),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 

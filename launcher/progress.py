@@ -5,7 +5,7 @@ middle of a line the live line stays away.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
 from launcher.figures import clock_text, metric_text, money_limit, time_text
@@ -59,6 +59,10 @@ class Status(Protocol):
     @property
     def epoch_ended(self) -> bool:
         """Whether the epoch just ended."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Of the epoch that just ended, by name."""
 
 
 class Progress:

@@ -4,6 +4,7 @@ Each parser takes the text and the name of the option (or variable) it came from
 UsageError with one line: what, with the value, then what to do.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -188,6 +189,20 @@ def parse_switch(text: str, option: str) -> bool:
     if word not in TRUE_WORDS | FALSE_WORDS:
         raise UsageError(f"{option} is {text!r}. Set it to 1 or 0.")
     return word in TRUE_WORDS
+
+
+def parse_json_object(text: str, option: str) -> str:
+    """A JSON object, such as `{"rate": 0.1}`, as it was written."""
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except ValueError:
+        is_object = False
+    if not is_object:
+        raise UsageError(
+            f"{option} {text!r:.80} is not a JSON object. Write for example {option}='"
+            '{"rate": 0.1}\'.'
+        )
+    return text
 
 
 def one_of(*words: str) -> Callable[[str, str], str]:

@@ -53,6 +53,14 @@ def test_a_head_without_cpus_is_neither_busy_nor_a_candidate() -> None:
     assert (found.nodes, found.busy, [n.id for n in found.idle]) == ((), (), ["head"])
 
 
+def test_only_the_nodes_that_are_wanted_count() -> None:
+    nodes = [raw(name, f"10.0.0.{i}", 2) for i, name in enumerate("abc")]
+    found = listed(*nodes, free={"b": {}, "c": {}})
+    assert found.among(()) == found
+    kept = found.among(["a", "10.0.0.2"])
+    assert ([n.id for n in kept.nodes], [e.node.id for e in kept.busy]) == (["a"], ["c"])
+
+
 def test_dead_nodes_are_not_listed_and_the_others_come_in_order_of_their_addresses() -> None:
     found = listed(
         raw("a", "10.0.0.10", 1), raw("b", "10.0.0.9", 1), raw("c", "10.0.0.1", 1, alive=False)

@@ -164,6 +164,14 @@ def test_a_senseless_variable_is_named() -> None:
         request(LAUNCH_BUGDET="5")
 
 
+def test_a_scripts_parameters_are_a_json_object() -> None:
+    assert request().params is None
+    assert request(LAUNCH_PARAMS='{"rate": 0.1}').params == '{"rate": 0.1}'
+    for text in ("rate=0.1", "[1]"):
+        with pytest.raises(UsageError, match="is not a JSON object"):
+            request(LAUNCH_PARAMS=text)
+
+
 def test_a_foreign_launch_variable_is_left_alone() -> None:
     assert request(LAUNCH_DARKLY_KEY="x").budget_usd is None
 

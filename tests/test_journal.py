@@ -78,8 +78,10 @@ def test_where_training_stands_is_written_once_a_second(path: Path) -> None:
 def test_the_end_of_an_epoch_is_always_written(path: Path) -> None:
     journal = Journal(path, FakeClock())
     for epoch in range(3):
-        journal.training(replace(STATUS, epoch=epoch, epoch_ended=True))
+        metrics = {"loss": 0.5 - epoch / 10}
+        journal.training(replace(STATUS, epoch=epoch, epoch_ended=True, metrics=metrics))
     assert [entry.detail["epoch"] for entry in entries(path)] == [0, 1, 2]
+    assert KeptStatus.of(entries(path)[1].detail).metrics == {"loss": 0.4}
 
 
 def test_a_status_of_another_version_is_shown_as_far_as_it_is_known() -> None:

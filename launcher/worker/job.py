@@ -56,6 +56,7 @@ class Job:
         kind: "fit" or "train_loop_per_worker".
         frameworks: "keras", "tf_keras", or both.
         seed: seed for Python, NumPy and Keras on every rank.
+        params: what the script finds in `$LAUNCH_PARAMS`, a JSON object.
         node_ids: node of each rank, in the plan's order.
         threads: TensorFlow threads of each rank (empty lets TensorFlow choose).
         checkpoint: reference to a checkpoint's bytes to resume from, or None.
@@ -91,6 +92,7 @@ class Job:
     watch: str = "segment"
     data: tuple[DataPlace, ...] = ()
     data_version: str = ""
+    params: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from launcher.worker.shadowed import own_modules_first
 from launcher.worker.staging.use import with_data_folder
 
 HIDDEN = (str(Path(__file__).resolve().parent.parent), "<frozen importlib")
+PARAMS = "LAUNCH_PARAMS"  # where a script may find its parameters, a JSON object
 RAY_FOLDER = str(Path(ray.__file__).resolve().parent)
 
 
@@ -71,11 +72,14 @@ def script_environment(job: Job, folder: Path) -> Iterator[Path]:
     sys.argv = [job.argv0, *(with_data_folder(arg) for arg in job.args)]
     sys.path.insert(0, str(path.parent))
     os.chdir(folder)
+    if job.params is not None:
+        os.environ[PARAMS] = job.params
     try:
         with own_modules_first(path.parent):
             yield path
     finally:
         sys.argv, sys.path[:] = argv, search
+        os.environ.pop(PARAMS, None)
         os.chdir(cwd)
 
 

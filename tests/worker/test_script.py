@@ -23,7 +23,13 @@ class Folder:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
 
-    def run(self, name: str = "train.py", *args: str, kind: str = "fit") -> None:
+    def run(
+        self,
+        name: str = "train.py",
+        *args: str,
+        kind: str = "fit",
+        params: str | None = None,
+    ) -> None:
         job = Job(
             run="brave-otter",
             archive=None,
@@ -34,6 +40,7 @@ class Folder:
             kind=kind,  # type: ignore[arg-type]
             frameworks=("keras",),
             seed=7,
+            params=params,
         )
         run_script(job, self.path)
 
@@ -90,6 +97,15 @@ def test_a_script_finds_the_modules_and_files_beside_it(
     )
     folder.run()
     assert capsys.readouterr().out == "helped 42\n"
+
+
+def test_a_script_finds_its_parameters_in_a_variable(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.write("train.py", "import os\nprint(os.environ.get('LAUNCH_PARAMS'))\n")
+    folder.run(params='{"rate": 0.1}')
+    folder.run()
+    assert capsys.readouterr().out == '{"rate": 0.1}\nNone\n'
 
 
 def test_names_and_text_outside_of_ascii_work(
