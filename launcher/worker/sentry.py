@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import time
@@ -42,9 +43,12 @@ class Sentry:
         files = [file for file in self._files() if file.is_alive]
         sizes = {file.path: _size(file) for file in files}
         for file in files:
-            os.kill(file.pid, DUMP_SIGNAL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(file.pid, DUMP_SIGNAL)
         until_s = time.monotonic() + DUMP_S
-        while time.monotonic() < until_s and any(_size(f) == sizes[f.path] for f in files):
+        while time.monotonic() < until_s and any(
+            _size(file) == sizes[file.path] or _is_dumping(file.pid) for file in files
+        ):
             time.sleep(0.02)
         return {int(file.path.name): _text(file, sizes[file.path]) for file in files}
 
@@ -86,6 +90,16 @@ def _size(file: WorkerFile) -> int:
         return file.path.with_suffix(STACK_SUFFIX).stat().st_size
     except OSError:
         return 0
+
+
+def _is_dumping(pid: int) -> bool:
+    """Whether the signal to dump waits, or is blocked as while its handler runs (proc(5))."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    masks = re.findall(r"^(?:SigPnd|ShdPnd|SigBlk):\s*(\w+)", status, re.MULTILINE)
+    return any(int(mask, 16) >> (DUMP_SIGNAL - 1) & 1 for mask in masks)
 
 
 def _text(file: WorkerFile, begin: int) -> str:

@@ -37,10 +37,12 @@ class Worker:
 
     def __init__(self, watch: str, folder: Path) -> None:
         source = (
-            "import sys, pathlib\n"
+            "import sys, pathlib, threading\n"
             "from launcher.worker.activity import ActivityFile, Phase\n"
             f"file = ActivityFile.of_rank({watch!r}, {NODE!r}, 1, pathlib.Path({str(folder)!r}))\n"
             "file.enter(Phase.STEP)\n"
+            "for _ in range(40):  # are told before the main one\n"
+            "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
             "print('ready', flush=True)\n"
             "def wait_for_the_end(): sys.stdin.read()\n"
             "wait_for_the_end()\n"
