@@ -211,7 +211,9 @@ def _watch(
     for name in job.frameworks:
         watch(__import__(name), Observed(session, activity))
         observe_evaluation(__import__(name), activity)
-    parallel.own.watcher = OwnLoopSession(parallel, channel, session.keep_files, session.finish)
+    parallel.own.watcher = OwnLoopSession(
+        parallel, channel, activity, session.keep_files, session.finish
+    )
     return session
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from launcher.worker.activity import ActivityFile, Phase
 from launcher.worker.channel import Channel
 from launcher.worker.data_parallel import DataParallel
 from launcher.worker.job import ORDER_STOP
@@ -28,6 +29,7 @@ class OwnLoopSession:
     Args:
         parallel: the engine.
         channel: the line to the driver (silent on ranks other than 0).
+        activity: where it is noted that a loop trains, and that it moves.
         keep: keeps the script's files, and waits for it if told so.
         keep_results: keeps files and models.
     """
@@ -38,10 +40,11 @@ class OwnLoopSession:
         self,
         parallel: DataParallel,
         channel: Channel,
+        activity: ActivityFile,
         keep: Callable[[bool], None],
         keep_results: Callable[[], None],
     ) -> None:
-        self._parallel, self._channel = parallel, channel
+        self._parallel, self._channel, self._activity = parallel, channel, activity
         self._keep, self._keep_results = keep, keep_results
         self._n_steps = self._n_passes = self._n_in_pass = 0
         self._durations_s: list[float] = []
@@ -61,11 +64,13 @@ class OwnLoopSession:
             self._durations_s.append(step_s)
         self._n_steps += 1
         self._n_in_pass += 1
+        self._activity.enter(Phase.BETWEEN)
         if time.perf_counter() - self._reported_s > REPORT_EVERY_S:
             self._report()
 
     def between(self) -> None:
         """Stop if that was agreed; every rank gets here after the same step."""
+        self._activity.tick()
         if not self.wants_end():
             return
         self._report()
@@ -80,6 +85,7 @@ class OwnLoopSession:
 
     def ended(self) -> None:
         """Keep the script's files after a pass over its data, if that is cheap."""
+        self._activity.enter(Phase.SCRIPT)
         self._report()
         self._n_passes, self._n_in_pass = self._n_passes + 1, 0
         if not self.wants_end():
