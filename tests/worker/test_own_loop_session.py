@@ -10,13 +10,13 @@ class Diary:
     """Remembers phases and progress as an `ActivityFile` does."""
 
     def __init__(self) -> None:
-        self.phase, self.ticks = Phase.SCRIPT, 0
+        self.phases, self.ticks = list[Phase](), 0
 
     def tick(self) -> None:
         self.ticks += 1
 
     def enter(self, phase: Phase) -> None:
-        self.phase = phase
+        self.phases.append(phase)
         self.tick()
 
 
@@ -30,9 +30,8 @@ def test_a_loop_that_trains_is_watched_until_its_pass_is_over() -> None:
     diary = Diary()
     session = a_session(diary)
     session.trained(None, 0, None)
-    assert diary.phase == Phase.BETWEEN
     session.ended()
-    assert diary.phase == Phase.SCRIPT
+    assert diary.phases == [Phase.BETWEEN, Phase.SCRIPT]
 
 
 def test_every_element_that_a_loop_reads_is_progress() -> None:
