@@ -2,6 +2,7 @@
 
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,12 +11,15 @@ Ask = Callable[[str, str], str]
 
 
 @contextmanager
-def ranks(lab: Any, command: Callable[[int, str], list[str]]) -> Iterator[Ask]:
+def ranks(
+    lab: Any, command: Callable[[int, str], list[str]], answer_s: float | None = None
+) -> Iterator[Ask]:
     """A process on each host, in order of rank; all end with the `with`.
 
     Args:
         lab: whose hosts.
         command: of a rank, given the hosts' addresses with commas between them.
+        answer_s: an answer that takes longer ends the processes, in seconds.
 
     Yields:
         A function that writes a line to rank 0 and returns its next line that begins with the
@@ -32,9 +36,10 @@ def ranks(lab: Any, command: Callable[[int, str], list[str]]) -> Iterator[Ask]:
             assert first.stdout is not None
             first.stdin.write(f"{line}\n")
             first.stdin.flush()
-            for text in first.stdout:
-                if text.startswith(begins):
-                    return text
+            with _ended_after(first, answer_s):
+                for text in first.stdout:
+                    if text.startswith(begins):
+                        return text
             errors.seek(0)
             raise SystemExit(f"the workers ended:\n{errors.read()[-3000:]}")
 
@@ -48,3 +53,17 @@ def ranks(lab: Any, command: Callable[[int, str], list[str]]) -> Iterator[Ask]:
             for process in processes:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def _ended_after(process: "subprocess.Popen[str]", seconds: float | None) -> Iterator[None]:
+    """End a process when the `with` block takes longer."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -2,8 +2,9 @@
 
 The rows go to a CSV file one by one, so a sweep that was ended goes on where it stopped. Cells
 are measured by processes that stay: one group of them for each number of workers and way to
-exchange gradients. Some cells are measured again later, which tells how noisy they are. Needs
-root and a quiet machine.
+exchange gradients, in four passes (`sweeping/design.py`), so that an hour's rows are balanced over
+workloads and networks too. Some cells are measured again later, which tells how noisy they are. A
+cell that its processes do not survive is left out. Needs root and a quiet machine.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,45 +23,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ranks import Ask, ranks  # noqa: E402 - beside this file
+from sweeping.design import Cell, Way, all_cells, group_of, is_quick  # noqa: E402
 
 from tests.lab.lab import Lab  # noqa: E402 - the checkout's own package
 
-BATCHES_BY_WORKLOAD = {
-    "tiny_mlp": (128, 1024),
-    "deep_mlp": (256, 2048),
-    "wide_mlp": (128, 512),
-    "small_cnn": (64, 512),
-    "large_cnn": (32, 128),
-    "lstm": (64, 256),
-    "conv_lstm": (16, 64),
-    "embedding": (256, 2048),
-}
-RTTS_MS = (0.5, 10.0, 50.0)
-RATES_MBIT = (100.0, 1000.0)
-EQUAL, UNEQUAL = (0.45, 0.45, 0.45, 0.45), (0.6, 0.6, 0.4, 0.2)
-COUNTS = (1, 2, 3, 4)
-STRATEGIES = ("allreduce", "direct")
-ALGORITHMS = ("one_shot", "two_shot")
-LARGE = {"wide_mlp", "large_cnn"}  # whose gradients are worth `two_shot`
 MEASURE_S, MIN_STEPS, MAX_STEPS = 2.0, 2, 40
 SLOW_S = 1.0  # a step beyond this is written down from the first few
-AGAIN_EVERY, RUNS = 8, 3  # every eighth cell is measured three times
+ANSWER_S = 180.0  # processes that say nothing for so long are ended
 MBIT = 125_000.0
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What is measured; `cpus` are the hosts' cores, in rank order."""
-
-    workload: str
-    batch: int
-    n: int
-    strategy: str
-    algorithm: str
-    cpus: str
-    rtt_ms: float
-    rate_mbit: float
-    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,48 +55,11 @@ def main() -> int:
     left = [cell for cell in cells if cell not in done]
     print(f"{len(cells)} cells, {len(left)} left", file=sys.stderr)
     ends_at_s = time.monotonic() + 60 * (options.minutes or math.inf)
-    for (n, strategy, algorithm), own in itertools.groupby(left, key=group_of):
-        measure_group(n, strategy, algorithm, list(own), options.out, ends_at_s)
+    for way, group in itertools.groupby(left, key=group_of):
+        own = list(group)
+        while own and time.monotonic() < ends_at_s:
+            own = measure_group(way, own, options.out, ends_at_s)
     return 0
-
-
-def all_cells() -> Iterator[Cell]:
-    """Every cell, those of one group of processes and one model in a row."""
-    ways = [(1, "allreduce", "")]
-    ways += [(n, "allreduce", "") for n in COUNTS[1:]]
-    ways += [(n, "direct", algorithm) for n in COUNTS[1:] for algorithm in ALGORITHMS]
-    for run in range(RUNS):
-        for n, strategy, algorithm in ways:
-            cells = cells_of_group(n, strategy, algorithm, run)
-            yield from (cell for i, cell in enumerate(cells) if run == 0 or i % AGAIN_EVERY == 0)
-
-
-def cells_of_group(n: int, strategy: str, algorithm: str, run: int) -> Iterator[Cell]:
-    for workload, batches in BATCHES_BY_WORKLOAD.items():
-        if algorithm == "two_shot" and workload not in LARGE:
-            continue
-        if n == 1:
-            sizes = sorted({b for batch in batches for b in (batch, batch // 2, batch // 4)})
-            for batch, cpus in itertools.product(sizes, sorted({*EQUAL, *UNEQUAL})):
-                yield Cell(workload, batch, 1, strategy, "", f"{cpus:g}", 0.5, 1000.0, run)
-            continue
-        for batch, hosts, rate, rtt in itertools.product(
-            batches, (EQUAL, UNEQUAL), RATES_MBIT, RTTS_MS
-        ):
-            cpus = " ".join(f"{each:g}" for each in hosts[:n])
-            if hosts is UNEQUAL and n == 2:
-                cpus = "0.6 0.2"
-            yield Cell(workload, batch, n, strategy, algorithm, cpus, rtt, rate, run)
-
-
-def is_quick(cell: Cell) -> bool:
-    near = (cell.rtt_ms, cell.rate_mbit) in {(0.5, 1000.0), (50.0, 100.0)}
-    return cell.workload in {"small_cnn", "wide_mlp"} and near and cell.run == 0 and cell.n < 3
-
-
-def group_of(cell: Cell) -> tuple[int, str, str]:
-    """What one group of processes can measure."""
-    return cell.n, cell.strategy, cell.algorithm
 
 
 def read_done(path: Path) -> set[Cell]:
@@ -141,22 +74,27 @@ def read_done(path: Path) -> set[Cell]:
         }
 
 
-def measure_group(
-    n: int, strategy: str, algorithm: str, cells: Sequence[Cell], out: Path, ends_at_s: float
-) -> None:
-    """All cells that one group of processes measures, until the time is over."""
-    if time.monotonic() > ends_at_s:
-        return
+def measure_group(way: Way, cells: Sequence[Cell], out: Path, ends_at_s: float) -> list[Cell]:
+    """All cells that one group of processes measures, until the time is over.
+
+    Returns:
+        What is left when the processes end early: all after the cell that ended them.
+    """
     script = str(ROOT / "scripts" / "sweeping" / "worker.py")
+    n, strategy, algorithm = way
 
     def command(rank: int, hosts: str) -> list[str]:
         return [sys.executable, script, str(rank), hosts, strategy, algorithm]
 
-    with Lab(n) as lab, ranks(lab, command) as ask:
+    with Lab(n) as lab, ranks(lab, command, ANSWER_S) as ask:
         for number, cell in enumerate(cells):
             if time.monotonic() > ends_at_s:
-                return
-            row = measured(lab, ask, cell)
+                break
+            try:
+                row = measured(lab, ask, cell)
+            except SystemExit as error:
+                print(f"left out: {cell}: {error}", file=sys.stderr, flush=True)
+                return list(cells[number + 1 :])
             append(out, row)
             print(
                 f"{number + 1}/{len(cells)} {cell.workload} {cell.batch} n={n} {strategy} "
@@ -165,6 +103,7 @@ def measure_group(
                 file=sys.stderr,
                 flush=True,
             )
+    return []
 
 
 def measured(lab: Lab, ask: Ask, cell: Cell) -> Row:
