@@ -3,6 +3,7 @@
 Needs root: `sudo .venv/bin/python scripts/bench_lab.py`. Takes about two minutes.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ MBIT = 125_000
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with Lab(5) as lab:
         print("RTT set       median   90th percentile   ms")
         for rtt_s in (0.0, *RTTS_S, 0.1):
