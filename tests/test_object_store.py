@@ -150,7 +150,7 @@ def test_a_server_that_hangs_holds_up_nobody(
         began_s = time.monotonic()
         for _ in range(20):
             assert keeper.tell([an_event("progress")]) == ORDER_STOP
-        assert time.monotonic() - began_s < 1.0
+        assert time.monotonic() - began_s < 5.0  # each would wait for a second
         thread.join(10)
         assert not thread.is_alive()
     finally:

@@ -57,7 +57,7 @@ def test_a_port_that_says_nothing_costs_its_timeout_once() -> None:
         peers = [Peer(str(i), "127.0.0.1", server.getsockname()[1]) for i in range(8)]
         contacts = meet(peers, TOKEN, 0.5)
     assert {contact.error for contact in contacts} == {"no connection in 0.5 s"}
-    assert time.monotonic() - started_s < 2
+    assert time.monotonic() - started_s < 3  # 4 s, one after another
 
 
 def test_a_stranger_without_the_token_learns_nothing(agent: CheckupAgent) -> None:
