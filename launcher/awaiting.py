@@ -41,7 +41,9 @@ def await_node(
             return found
         time.sleep(POLL_S)
     if left_s <= AWAIT_S:
-        raise BudgetTooSmallError("The deadline came before a node to train on.")
+        raise BudgetTooSmallError(
+            "No node is left to train on, and none came before the deadline. Add nodes first."
+        )
     raise ClusterError(
         f"No node is left to train on, and none came in {AWAIT_S / 60:.0f} minutes. Add nodes, "
         f"then go on from the last checkpoint with: launch resume {stretch.run}"

@@ -59,7 +59,8 @@ def bring_up(
     ended = machines.here(RAY, words, lambda line: _tell(line, say))
     if ended.code != 0:
         raise ClusterError(
-            f"`ray up {file.path}` failed: {complaint(ended)}{_costs_on(file, machines)}"
+            f"`ray up {file.path}` failed: {complaint(ended)}{_costs_on(file, machines)}. Put it "
+            f"right and run launch up {file.path} again."
         )
     own = file.is_local and not file.has_docker
     wait_s = PLAIN_JOIN_S if own or not file.has_setup else SETUP_JOIN_S
@@ -95,7 +96,10 @@ def take_down(
         _end_ray(file, machines, say)
         return
     if failed:
-        raise ClusterError(f"{failed}{_costs_on(file, machines)}")
+        raise ClusterError(
+            f"{failed}{_costs_on(file, machines)}. Run launch down {file.path} again, or look into "
+            "the provider's console."
+        )
     until = clock() + GONE_S
     while left := list_rented(file, machines):
         if clock() > until:

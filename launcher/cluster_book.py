@@ -57,7 +57,8 @@ class ClusterBook:
             beside.replace(path)
         except OSError as error:
             raise StorageError(
-                f"{self.folder}, which remembers clusters, cannot be written: {error.strerror}."
+                f"{self.folder}, which remembers clusters, cannot be written: {error.strerror}. "
+                "Make it writable, or make room there."
             ) from error
 
     def begin(self, entry: Entry) -> Entry:

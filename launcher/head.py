@@ -199,7 +199,8 @@ def watch(
     answers = [found for found in answers_in(ended.said) if "nodes" in found]
     if not answers:
         raise ClusterError(
-            f"The head of {file.path} does not tell which nodes have joined: {complaint(ended)}"
+            f"The head of {file.path} does not tell which nodes have joined: {complaint(ended)}. "
+            f"Run launch up {file.path} again, or launch down {file.path}."
         )
     nodes = tuple(up_node(*node) for node in answers[-1]["nodes"])
     return Joined(nodes, tuple(answers[-1]["lacking"]))
@@ -275,7 +276,7 @@ def complaint(ended: Ended) -> str:
     """
     said = [line for line in ended.said if line not in _PROGRAM_LINES]
     told = [line for line in said if "error" in line.lower() or "failed" in line.lower()]
-    return [*said[-1:], *told][-1] if said else ended.reason
+    return ([*said[-1:], *told][-1] if said else ended.reason).rstrip(". ")
 
 
 def _ask(

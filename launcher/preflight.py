@@ -220,7 +220,8 @@ def _refuse_without_training(script: Module, modules: tuple[Module, ...]) -> Non
         )
     raise ScriptError(
         f"{script.file} does not train anything: neither it nor the modules it imports call "
-        f"model.fit or apply gradients, and it defines no {TRAIN_LOOP}(config)."
+        f"model.fit or apply gradients, and it defines no {TRAIN_LOOP}(config). Name the script "
+        "that trains."
     )
 
 

@@ -158,7 +158,9 @@ def write_prices(
             writer.writerows(rows)
         beside.replace(path)
     except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}.") from error
+        raise StorageError(
+            f"{path} cannot be written: {error.strerror}. Make it writable, or make room there."
+        ) from error
 
 
 def _usd_per_h(rows: Iterable[Mapping[str, str]]) -> dict[str, float]:

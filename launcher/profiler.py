@@ -150,7 +150,8 @@ def _measure(job: Job, holding: Holding, places: Mapping[str, DataPlace]) -> Mea
         result: Any = ray.get(task.remote(job))
     except ray.exceptions.RayTaskError as error:
         raise ClusterError(
-            f"Profiling on node {holding.node.ip} failed: {_last_line(error)}"
+            f"Profiling on node {holding.node.ip} failed: {_last_line(error)}. See whether "
+            "the node is fit: launch doctor SCRIPT"
         ) from error
     except ray.exceptions.RayError as error:
         raise ClusterError(
@@ -166,7 +167,7 @@ def _measure(job: Job, holding: Holding, places: Mapping[str, DataPlace]) -> Mea
 
 
 def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1]
+    return str(error).strip().splitlines()[-1].rstrip(". ")
 
 
 def workload_of(
@@ -200,6 +201,7 @@ def workload_of(
         startup_s=max(measurement.startup_s for measurement in measurements) or None,
         max_workers=first.max_workers,
         n_batch_norms=first.n_batch_norms,
+        uses_fit=first.uses_fit,
         max_workers_reason=first.max_workers_reason,
         rounding=first.random_layers,
     )

@@ -54,7 +54,9 @@ class RayStagers:
             found[node.id] = (
                 answer_of(ref, node.ip)
                 if ref in ready
-                else DataError(f"{node.ip} does not say what data it has, for {LOOK_S:.0f} s.")
+                else DataError(
+                    f"{node.ip} has not said for {LOOK_S:.0f} s what data it has. Is it overloaded?"
+                )
             )
         return found
 
@@ -70,8 +72,12 @@ class RayStagers:
         ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s + ANSWER_S)
         found = {}
         for ref, node_id in refs.items():
-            silent = DataError(f"no answer for {ANSWER_S:.0f} s while data were brought")
-            answer = answer_of(ref, node_id[:8]) if ref in ready else silent
+            name = node_id[:8]
+            silent = DataError(
+                f"Node {name} gave no answer for {ANSWER_S:.0f} s while data were brought. Is it "
+                "overloaded?"
+            )
+            answer = answer_of(ref, name) if ref in ready else silent
             found[node_id] = Report(error=answer) if isinstance(answer, LauncherError) else answer
         return found
 

@@ -93,5 +93,5 @@ def test_without_a_node_for_too_long_the_run_can_be_gone_on_with_later(
 def test_the_deadline_goes_on_while_a_node_is_waited_for(stretch: Stretch) -> None:
     at_s = stretch.meter.clock() + 0.05
     object.__setattr__(stretch, "allowance", Allowance(None, at_s))
-    with pytest.raises(BudgetTooSmallError, match="deadline came before"):
+    with pytest.raises(BudgetTooSmallError, match="none came before the deadline"):
         wait(stretch, FakeRoster(()))

@@ -146,7 +146,10 @@ class Copying:
         except OSError as error:
             if error.errno in FULL:
                 raise FullError from error
-            raise DataError(f"{self._part} cannot be written: {error.strerror}.") from error
+            raise DataError(
+                f"{self._part} cannot be written: {error.strerror}. Make it writable, or name "
+                "another folder."
+            ) from error
 
     def _check(self, digests: _Digests) -> None:
         n_bytes, size = self._n_bytes, self._file.size

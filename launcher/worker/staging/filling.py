@@ -118,7 +118,10 @@ class Filling:
         if index in self.wanted.through_driver and self.fetch is not None:
             return RelayOrigin(self.fetch)
         if source.is_local:
-            raise DataError(f"{source.public} is not the same on {os.uname().nodename}.")
+            raise DataError(
+                f"{source.public} is not the same on {os.uname().nodename} as when it was listed. "
+                "Launch again when it does not change any more."
+            )
         return open_origin(source)
 
     def _adopt(self, cache: Cache, entry: Entry, missing: Sequence[DataFile]) -> None:

@@ -52,7 +52,7 @@ class LocalOrigin:
                 f"{error.filename} may not be read by this user. Change its rights."
             ) from error
         except OSError as error:
-            raise DataError(f"{self._path} cannot be read: {error.strerror}.") from error
+            raise _unreadable(self._path, error) from error
         raise DataMissingError(f"There is no {self._path} on {os.uname().nodename}. Check --data.")
 
     def open(self, file: DataFile, offset: int) -> LocalReader:
@@ -66,7 +66,7 @@ class LocalOrigin:
         except FileNotFoundError:
             raise changed(str(path)) from None
         except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+            raise _unreadable(path, error) from error
 
     def is_same(self, files: tuple[DataFile, ...]) -> bool:
         """Whether these files are here, as large and as old as they were listed."""
@@ -93,6 +93,10 @@ class LocalOrigin:
                 elif entry.is_file():
                     key = path.relative_to(self._path).as_posix()
                     yield _found(path, key, path.name)
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path} cannot be read: {error.strerror}. Is it mounted, and its disk sound?")
 
 
 def _found(path: Path, key: str, name: str) -> Found:
