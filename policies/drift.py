@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from policies.arrays import Floats, Ints
-from policies.features import NOISE
 from policies.robust import Prior, robust_fit
 from policies.rows import Rows, is_here, machines_of
 from policies.schema import Node
@@ -101,9 +100,9 @@ def _scaled(rows: Rows, prior: Prior, at: Ints, lengths: Floats) -> tuple[Floats
 
     A run counts once, however many segments it has: what disturbs one disturbs all.
     """
-    std = np.sqrt(lengths * (NOISE**2 / rows.weight[at] + rows.plan_std[at] ** 2))
+    std = np.sqrt(lengths * (rows.noise**2 / rows.weight[at] + rows.plan_std[at] ** 2))
     x, y = rows.shared[at], rows.log_ratio[at]
-    together = robust_fit(x, y, rows.weight[at] / lengths, NOISE, prior=prior)
+    together = robust_fit(x, y, rows.weight[at] / lengths, rows.noise, prior=prior)
     expected = x @ together.weights
     reach = CLIPPED * np.sqrt(std**2 + np.einsum("ij,ij->i", x @ together.covariance, x))
     clipped = np.clip(y, expected - reach, expected + reach)

@@ -49,11 +49,15 @@ NOISE: Final = 0.09
 NOISE_EXCHANGE: Final = 0.06
 
 N_COMPUTING: Final = 5
-N_EXCHANGING: Final = 3 + 3 * len(SIZES)
+N_EXCHANGING: Final = 5 + 3 * len(SIZES)
 # Computing, and the exchange of each strategy.
 N_FEATURES: Final = N_COMPUTING + 2 * N_EXCHANGING
-# Those of one script alone.
-OWN: Final = (1, N_COMPUTING + 1, N_COMPUTING + N_EXCHANGING + 1)
+# Those of one script alone: of its computing, and of each part of its exchange.
+OWN_COMPUTING: Final = (1,)
+OWN_EXCHANGING: Final = tuple(
+    N_COMPUTING + which * N_EXCHANGING + i for which in (0, 1) for i in (2, 3, 4)
+)
+OWN: Final = OWN_COMPUTING + OWN_EXCHANGING
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,14 @@ def features(parts: StepParts, *, own: bool) -> Floats:
 
 
 def _exchange_features(parts: StepParts, *, own: bool) -> list[float]:
+    """What all scripts share, the script's own (its payload, its number of tensors), sizes."""
     total_s = max(parts.total_s, 1e-12)
     exchange, direct = parts.exchange_s / total_s, parts.strategy == "direct"
+    parts_s = (parts.latency_s, parts.transfer_s, parts.software_s)
     shared = [
         (DIRECT_EXCHANGE if direct else EXCHANGE) * exchange,
-        OWN_EXCHANGE * exchange * own,
         RING_LENGTH * exchange * math.log2(parts.n_workers),
+        *(OWN_EXCHANGE * own * part_s / total_s for part_s in parts_s),
     ]
     sized = [
         ((DIRECT_LATENCY if direct else LATENCY) / total_s, parts.latency_s),
@@ -137,12 +143,18 @@ def plan_std(parts: StepParts) -> float:
     return math.hypot(PLAN_COMPUTE * compute, PLAN_EXCHANGE * exchange)
 
 
+def noise_std(parts: StepParts) -> float:
+    """Deviation from run to run of the very same plan, on machines that others use too."""
+    exchange = parts.exchange_s / max(parts.total_s, 1e-12)
+    return math.hypot(NOISE, NOISE_EXCHANGE * exchange)
+
+
 def never_learned(parts: StepParts) -> float:
-    """Variance that no experience narrows: what was assumed or badly measured, and chance."""
+    """Variance that no experience narrows: of what was assumed or badly measured."""
     total_s = max(parts.total_s, 1e-12)
     exchange = parts.exchange_s / total_s
     speed = ASSUMED_SPEED * parts.compute_s / total_s if parts.assumed_speed else 0.0
     links = INFERRED_LINKS * exchange if parts.inferred_links else 0.0
     links = ASSUMED_LINKS * exchange if parts.assumed_links else links
     doubt = DOUBTED_LINKS * parts.doubt_s / total_s
-    return speed**2 + links**2 + doubt**2 + (NOISE_EXCHANGE * exchange) ** 2
+    return speed**2 + links**2 + doubt**2

@@ -8,7 +8,6 @@ from typing import Final
 
 from policies.constants import CONSTANTS
 from policies.cost_model import StepParts, nodes_cost_usd_per_h, step_parts
-from policies.features import NOISE, NOISE_EXCHANGE
 from policies.forecast import LogNormal, from_moments, startup_time
 from policies.node_start import lingering_usd, node_start
 from policies.past import PastRun, sound
@@ -109,7 +108,8 @@ class Hindsight:
         step = LogNormal(math.log(parts.total_s) + predicted.mean, predicted.std)
         startup = startup_time(startup_parts(plan, nodes, workload), era.residual)
         if rows:
-            step, startup = _measured_step(rows, parts), _measured_startup(rows) or startup
+            noise = era.residual.noise_std(parts)
+            step, startup = _measured_step(rows, parts, noise), _measured_startup(rows) or startup
         starting = node_start(plan, nodes, era.residual.node_start_by_type)
         if starting is not None:
             mu = math.log(CONSTANTS.node_start_s) + starting.mean
@@ -167,7 +167,7 @@ def are_alike(a: StepParts, b: StepParts) -> bool:
     return all(abs(x - y) <= tiny_s or max(x, y) <= ALIKE * min(x, y) for x, y in pairs)
 
 
-def _measured_step(alike: Sequence[_Row], parts: StepParts) -> LogNormal:
+def _measured_step(alike: Sequence[_Row], parts: StepParts, noise: float) -> LogNormal:
     """The mean of the measured steps, each taken over by the ratio of the two priors.
 
     What one more run would take differs from it as runs of one plan differ from each other.
@@ -175,7 +175,6 @@ def _measured_step(alike: Sequence[_Row], parts: StepParts) -> LogNormal:
     logs = [math.log(row.segment.step_s / row.parts.total_s) for row in alike]
     weights = [float(row.segment.steps) for row in alike]
     mean = math.fsum(x * w for x, w in zip(logs, weights, strict=True)) / math.fsum(weights)
-    noise = math.hypot(NOISE, NOISE_EXCHANGE * parts.exchange_s / parts.total_s)
     n_runs = len({row.segment.run for row in alike})
     return _with_mean(parts.total_s * math.exp(mean), noise * math.sqrt(1.0 + 1.0 / n_runs))
 

@@ -12,6 +12,7 @@ from policies.features import (
     Setting,
     features,
     never_learned,
+    noise_std,
     plan_std,
     setting_of,
 )
@@ -42,6 +43,7 @@ class Residual:
     Features are scaled so that every weight is a standard normal before any experience.
     `group_by_setting` says where the posterior holds what belongs to one setting alone,
     `stretch` how many times as much as usual that may be.
+    `alone` is how many times as large as assumed such deviations are in general.
     `change` is set where the cluster has changed: what was measured before counts for little.
     """
 
@@ -54,15 +56,21 @@ class Residual:
     stretch: Sequence[float] = ()
     node_start_by_type: Mapping[str, Correction] = field(default_factory=dict)
     change: Change | None = None
+    alone: float = 1.0
 
     def step(self, parts: StepParts) -> Correction:
         """What experience says of a step with these parts."""
-        x, loading = features(parts, own=True), plan_std(parts)
+        x, loading = features(parts, own=True), self.alone * plan_std(parts)
         group = self.group_by_setting.get(setting_of(self.script, parts))
         if group is not None:
             loading *= self.stretch[group]
-        variance = self.posterior.variance(x, group, loading) + never_learned(parts)
+        beside = self.noise_std(parts) ** 2 - self.posterior.noise_variance + never_learned(parts)
+        variance = self.posterior.variance(x, group, loading) + beside
         return Correction(self.posterior.mean(x, group, loading), math.sqrt(variance))
+
+    def noise_std(self, parts: StepParts) -> float:
+        """Deviation of the logarithm of a step from run to run."""
+        return math.sqrt(self.posterior.noise_variance) * noise_std(parts) / NOISE
 
 
 def learn(
@@ -82,15 +90,16 @@ def learn(
 def _learn(situation: Situation, experience: Sequence[Experience], believed: Prior) -> Residual:
     script, nodes = situation.workload.fingerprint, situation.nodes
     known = relevant(experience, script, nodes)
-    rows = rows_of(known, script, nodes)
+    rows = rows_of(known, script, nodes, believed)
     cold = Residual(
         script,
-        before_any_row(believed, NOISE),
+        before_any_row(believed, believed.noise * NOISE),
         {},
         learn_startup(known, script, nodes),
         learn_pauses(rows, script, nodes),
         0,
         node_start_by_type=learn_node_starts(nodes, known),
+        alone=believed.alone,
     )
     if not rows.experience:
         return cold
@@ -100,7 +109,7 @@ def _learn(situation: Situation, experience: Sequence[Experience], believed: Pri
     return replace(
         cold,
         posterior=robust_fit(
-            rows.shared, rows.log_ratio, weight, NOISE, prior=believed, groups=groups
+            rows.shared, rows.log_ratio, weight, rows.noise, prior=believed, groups=groups
         ),
         group_by_setting=rows.settings,
         n_rows=len(rows.experience),

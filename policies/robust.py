@@ -30,10 +30,16 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed of the weights before any row: their mean `(d,)`, covariance `(d, d)`."""
+    """What is believed before any row: of the weights, their mean `(d,)`, covariance `(d, d)`.
+
+    `noise` and `alone` say how many times as large as assumed the noise of rows is taken to be,
+    and what belongs to a group alone.
+    """
 
     mean: Floats
     covariance: Floats
+    noise: float = 1.0
+    alone: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +133,27 @@ def robust_fit(
         prior: of the weights; N(0, 1) by default.
         groups: rows with a deviation in common.
     """
-    prior = prior or standard(x.shape[1])
-    root = np.asarray(np.linalg.cholesky(prior.covariance), float)
-    columns = np.column_stack([x @ root, y - x @ prior.mean])
-    rows = _Rows(x, y, columns, noise, prior, root, groups)
+    rows = Regression.of(x, y, noise, prior or standard(x.shape[1]), groups)
+    used = _settled(rows, weight)
+    return rows.posterior(used, _evident(rows.products(used), len(y)))
+
+
+def _settled(rows: "Regression", weight: Floats) -> Floats:
+    """The weight that each row keeps when surprises are taken for disturbed, shape `(n,)`."""
     used, scale = weight * 1e-6, 1.0
     for _ in range(ROUNDS):
-        fit = _exact(rows.products(used), len(y), scale)
+        fit = exact(rows.products(used), len(weight), scale)
         posterior, scale = rows.posterior(used, fit), fit.scale
         trust = rows.trust(posterior, weight, used)
         change = np.abs(weight * trust - used).max()
         used = weight * trust
         if change < SETTLED:
             break
-    return rows.posterior(used, _evident(rows.products(used), len(y)))
+    return used
 
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
+class Fit:
     """Posterior of standard normal weights on whitened rows, `scale` the variance of their noise.
 
     Shapes `(d,)` and `(d, d)`.
@@ -155,7 +164,7 @@ class _Fit:
     scale: float
 
 
-def _evident(products: Floats, n_rows: int) -> _Fit:
+def _evident(products: Floats, n_rows: int) -> Fit:
     """By scikit-learn, with the noise's variance free to move a little to where the evidence is.
 
     The weights' variance stays: moved by what was seen of some, it would widen or narrow
@@ -178,10 +187,10 @@ def _evident(products: Floats, n_rows: int) -> _Fit:
         alpha_init=1.0,
         lambda_init=1.0,
     ).fit(rows[:, :-1], rows[:, -1])
-    return _Fit(model.coef_, model.sigma_, 1.0 / float(model.alpha_))
+    return Fit(model.coef_, model.sigma_, 1.0 / float(model.alpha_))
 
 
-def _exact(products: Floats, n_rows: int, scale: float) -> _Fit:
+def exact(products: Floats, n_rows: int, scale: float) -> Fit:
     """With the weights' variance as it was said to be, and the noise's from the last round.
 
     The next round's is where the evidence is (MacKay 1992), as scikit-learn finds it.
@@ -192,11 +201,11 @@ def _exact(products: Floats, n_rows: int, scale: float) -> _Fit:
     n_free = n_rows - len(xx) + float(np.trace(covariance))
     rest = yy - 2.0 * float(mean @ xy) + float(mean @ xx @ mean)
     found = (max(rest, 0.0) + 2.0 * HYPER_WEIGHT) / (n_free + 2.0 * HYPER_WEIGHT)
-    return _Fit(mean, covariance, found)
+    return Fit(mean, covariance, found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class Regression:
     """Rows, the deviation of an undisturbed one's noise, and what is believed before them."""
 
     x: Floats
@@ -206,6 +215,15 @@ class _Rows:
     prior: Prior
     root: Floats
     groups: Groups | None
+
+    @classmethod
+    def of(
+        cls, x: Floats, y: Floats, noise: float, prior: Prior, groups: Groups | None
+    ) -> "Regression":
+        """Rows with features `x` of shape `(n, d)`; see `robust_fit`."""
+        root = np.asarray(np.linalg.cholesky(prior.covariance), float)
+        columns = np.column_stack([x @ root, y - x @ prior.mean])
+        return cls(x, y, columns, noise, prior, root, groups)
 
     def products(self, used: Floats) -> Floats:
         """Of all columns of whitened features and y, in sum over rows, shape `(d + 1, d + 1)`.
@@ -217,16 +235,16 @@ class _Rows:
         """
         precision = np.sqrt(used) / self.noise
         columns = self.columns * precision[:, None]
-        found: Floats = np.einsum("ij,ik->jk", columns, columns)
+        found: Floats = columns.T @ columns
         if self.groups is None:
             return found
         group, q = self.groups.of_row, precision * self.groups.loading
         along = _sums(q[:, None] * columns, group)
         share = along / (1.0 + np.bincount(group, q * q))[:, None]
-        found -= np.einsum("ij,ik->jk", along, share)
+        found -= along.T @ share
         return found
 
-    def posterior(self, used: Floats, fit: _Fit) -> Posterior:
+    def posterior(self, used: Floats, fit: Fit) -> Posterior:
         """Of the weights themselves, and of the groups' deviations."""
         weights = self.prior.mean + self.root @ fit.mean
         covariance = self.root @ fit.covariance @ self.root.T
@@ -246,9 +264,7 @@ class _Rows:
             of, group, loading = posterior.deviations, self.groups.of_row, self.groups.loading
             rest = self.x - loading[:, None] * of.slope[group]
             said, own = loading * of.pull[group], loading**2 * of.variance[group]
-        # Not by BLAS, whose threads wait longer for each other than this takes.
-        spread = np.einsum("ij,jk->ik", rest, posterior.covariance)
-        own = own + np.einsum("ij,ij->i", spread, rest)
+        own = own + np.einsum("ij,ij->i", rest @ posterior.covariance, rest)
         left = 1.0 - np.minimum(own * used / posterior.noise_variance, 1.0 - 1e-9)
         signal = own / left
         error = (self.y - said - rest @ posterior.weights) / left

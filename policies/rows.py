@@ -15,6 +15,7 @@ from policies.features import (
     Setting,
     features,
     never_learned,
+    noise_std,
     plan_std,
     setting_of,
 )
@@ -49,6 +50,7 @@ class Rows:
         settings: what each row's plan was, with its number in `group`.
         group: of each row's setting, shape `(R,)`.
         plan_std: deviation of what belongs to that setting alone, shape `(R,)`.
+        noise: deviation from run to run of a row of weight one.
     """
 
     experience: tuple[Experience, ...]
@@ -59,6 +61,7 @@ class Rows:
     settings: dict[Setting, int]
     group: Ints
     plan_std: Floats
+    noise: float
 
     def stretch(self, prior: Prior) -> Floats:
         """How many times as far as usual each setting may be off by itself, shape `(G,)`.
@@ -71,7 +74,7 @@ class Rows:
         spread = np.sqrt(
             np.einsum("ij,ij->i", self.shared @ prior.covariance, self.shared)
             + self.plan_std**2
-            + NOISE**2
+            + self.noise**2
         )
         found = np.ones(len(self.settings))
         for i in np.unique(self.group[np.abs(expected) > STRANGE * spread]):
@@ -126,15 +129,24 @@ def kinship(e: Experience, script: str, machines: Collection[tuple[str, str]]) -
     return own * (1.0 if is_here(e, machines) else OTHER_CLUSTER)
 
 
-def rows_of(experience: Sequence[Experience], script: str, nodes: Sequence[Node]) -> Rows:
-    """The rows of what was measured, for plans of `script` on `nodes`."""
+def rows_of(
+    experience: Sequence[Experience], script: str, nodes: Sequence[Node], prior: Prior
+) -> Rows:
+    """The rows of what was measured, for plans of `script` on `nodes`.
+
+    Args:
+        experience: measured segments.
+        script: whose plans are asked about.
+        nodes: of the cluster in question.
+        prior: says how large deviations and noise are expected to be.
+    """
     machines = machines_of(nodes)
     found = []
     for e in experience:
         if e.steps > 0 and _is_time(e.step_s):
             weight = e.steps / (e.steps + FEW_STEPS) * kinship(e, script, machines)
             found.append(_Row(e, prior_of(e), e.workload.fingerprint == script, weight))
-    return _rows(found)
+    return _rows(found, prior.noise, prior.alone)
 
 
 def sweep_rows(experience: Sequence[Experience]) -> Rows:
@@ -151,7 +163,8 @@ class _Row:
     weight: float
 
 
-def _rows(found: Sequence[_Row]) -> Rows:
+def _rows(found: Sequence[_Row], noise: float = 1.0, alone: float = 1.0) -> Rows:
+    """Rows whose noise and own deviations are so many times as large as assumed."""
     settings: dict[Setting, int] = {}
     shared, group, figures = np.zeros((len(found), N_FEATURES)), [], []
     for i, row in enumerate(found):
@@ -160,12 +173,14 @@ def _rows(found: Sequence[_Row]) -> Rows:
         shared[i] = features(parts, own=row.own)
         group.append(settings.setdefault(setting, len(settings)))
         # Less of what rests on assumptions.
-        weight = row.weight / (1.0 + never_learned(parts) / NOISE**2)
-        figures.append((math.log(e.step_s / parts.total_s), weight, plan_std(parts)))
+        variance = (noise * noise_std(parts)) ** 2 + never_learned(parts)
+        weight = row.weight * (noise * NOISE) ** 2 / variance
+        figures.append((math.log(e.step_s / parts.total_s), weight, alone * plan_std(parts)))
     log_ratio, weights, std = np.array(figures).reshape(-1, 3).T
     every = tuple(row.experience for row in found)
     said = tuple(row.parts for row in found)
-    return Rows(every, said, shared, log_ratio, weights, settings, np.array(group, np.int64), std)
+    numbers = np.array(group, np.int64)
+    return Rows(every, said, shared, log_ratio, weights, settings, numbers, std, noise * NOISE)
 
 
 def _is_time(seconds: float) -> bool:

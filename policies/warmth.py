@@ -1,47 +1,66 @@
 """What the shipped sweep teaches before a user's first run, and how much of it is believed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from policies.features import N_FEATURES, NOISE, OWN
+from policies.evidence import Scales, Swept, estimated, own_scales, stretch_of, swept
+from policies.features import N_FEATURES, OWN
 from policies.one_thread import one_thread
-from policies.robust import Groups, Prior, robust_fit, standard
-from policies.rows import Rows, sweep_rows
+from policies.robust import Prior, standard
+from policies.rows import sweep_rows
 from policies.schema import Experience
 
-# So much of each weight's variance stays open, whatever the sweep says: another cluster is
-# another machine, network and operating system.
+# So much of each shared weight's assumed variance stays open on a cluster that is not the sweep's:
+# another machine, network and operating system. No sweep on one cluster can tell how much.
 OPEN: Final = 0.3
 
 
 def prior_after(experience: Sequence[Experience]) -> Prior | None:
-    """What is believed of the weights after a sweep on another cluster; None without usable rows.
+    """What is believed on another cluster than the sweep's; None without usable rows."""
+    found = prior_at_home(experience)
+    return None if found is None else opened(found)
+
+
+def opened(home: Prior) -> Prior:
+    """What is believed on another cluster by who knows a sweep's.
+
+    `OPEN` of the shared weights' variance is open again. Noise and what belongs to one setting
+    alone are as assumed, unless they were larger: machines that others use too are not as quiet,
+    and real links not as alike, as those of a sweep.
+    """
+    wide = (1.0 - OPEN) * home.covariance + OPEN * standard(N_FEATURES).covariance
+    own = np.zeros(N_FEATURES, dtype=bool)
+    own[list(OWN)] = True
+    covariance = np.where(own[:, None] | own[None, :], home.covariance, wide)
+    noise, alone = max(1.0, home.noise), max(1.0, home.alone)
+    return replace(home, covariance=covariance, noise=noise, alone=alone)
+
+
+def prior_at_home(experience: Sequence[Experience]) -> Prior | None:
+    """What is believed on the very cluster of a sweep, of scripts that it did not hold.
 
     Its scripts have deviations of their own, as a user's script has one; without them rows of
-    eight scripts would count as if each were another. Its own cluster's deviation cannot be told
-    from what holds everywhere: so the weights' means are taken, and their variances never fall
-    below `OPEN` of what they were before.
+    eight scripts would count as if each were another. How large deviations and noise are is
+    estimated from the rows, and held against scripts and networks that are left out.
     """
     rows = sweep_rows(experience)
     if not rows.experience:
         return None
-    groups = Groups(rows.group, rows.plan_std)
     with one_thread():
-        found = robust_fit(_with_scripts(rows), rows.log_ratio, rows.weight, NOISE, groups=groups)
-    learned = found.covariance[:N_FEATURES, :N_FEATURES]
-    before = standard(N_FEATURES)
-    covariance = OPEN * before.covariance + (1.0 - OPEN) * learned
-    return Prior(found.weights[:N_FEATURES], covariance)
+        found = swept(rows)
+        scales, used = estimated(found)
+        return _prior(found, scales, used, stretch_of(found, scales, used))
 
 
-def _with_scripts(rows: Rows) -> np.ndarray:
-    """The shared features, and each script's own ones in columns of its own."""
-    scripts = sorted({e.workload.fingerprint for e in rows.experience})
-    own = np.zeros((len(rows.experience), len(scripts), len(OWN)))
-    for i, e in enumerate(rows.experience):
-        own[i, scripts.index(e.workload.fingerprint)] = rows.shared[i, list(OWN)]
-    shared = rows.shared.copy()
-    shared[:, list(OWN)] = 0.0
-    return np.column_stack([shared, own.reshape(len(own), -1)])
+def _prior(found: Swept, scales: Scales, used: np.ndarray, stretch: float) -> Prior:
+    """The posterior of the shared weights; all deviations so many times as large."""
+    posterior = found.posterior(scales, used)
+    covariance = stretch**2 * posterior.covariance[:N_FEATURES, :N_FEATURES]
+    wide = scales.times(stretch)
+    own = list(OWN)
+    covariance[own, :] = covariance[:, own] = 0.0
+    covariance[own, own] = own_scales(wide) ** 2
+    return Prior(posterior.weights[:N_FEATURES], covariance, wide.noise, wide.alone)

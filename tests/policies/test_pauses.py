@@ -7,7 +7,7 @@ from policies.cost_model import checkpoint_s, evaluation_s, step_parts
 from policies.forecast import forecast
 from policies.links import links_between
 from policies.pauses import learn_pauses
-from policies.residual import learn
+from policies.residual import COLD, learn
 from policies.rows import rows_of
 from policies.schema import Fit, Work
 from tests.policies.cases import experience, network, node, plan_on, situation, workload
@@ -17,7 +17,7 @@ CASE = situation([node(x) for x in "ab"], network("ab"), Work(1_000, 10, 256, 40
 
 
 def learned(*seen):
-    return learn_pauses(rows_of(seen, "script-a", CASE.nodes), "script-a", CASE.nodes)
+    return learn_pauses(rows_of(seen, "script-a", CASE.nodes, COLD), "script-a", CASE.nodes)
 
 
 def run(**measured):
