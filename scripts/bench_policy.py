@@ -201,13 +201,13 @@ def _speed_goals(largest: SizeScore, problems: Sequence[Problem]) -> list[Goal]:
         (f"fit_of_{N_RECORDS}_records", _fit_s(problems), FIT_S),
     ]
     return [
-        Goal(name, f"{1e3 * took_s:.0f} ms", f"< {1e3 * most_s:.0f} ms", took_s < most_s)
+        Goal(name, f"{1e3 * took_s:.0f} ms of CPU", f"< {1e3 * most_s:.0f} ms", took_s < most_s)
         for name, took_s, most_s in times_s
     ]
 
 
 def _fit_s(problems: Sequence[Problem]) -> float:
-    """Time to learn from 10,000 records of the held-out cells, in seconds."""
+    """CPU time to learn from 10,000 records of the held-out cells, in seconds."""
     rng = np.random.default_rng(SEED)
     cells = [(problem, arm) for problem in problems for arm in problem.arms]
     records = []
@@ -215,9 +215,9 @@ def _fit_s(problems: Sequence[Problem]) -> float:
         problem, arm = cells[i]
         step_s = problem.truth[arm].step_s * float(np.exp(rng.normal(0.0, 0.05)))
         records.append(problem.experience(arm, step_s, f"run {len(records)}"))
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     learn(problems[0].situation, records)
-    return time.perf_counter() - start_s
+    return time.process_time() - start_s
 
 
 def _draw(folder: Path, plays: Plays, scores: Sequence[Score]) -> None:

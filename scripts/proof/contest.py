@@ -15,7 +15,8 @@ from policies.paths import paths_between
 from policies.question import Arm, Question
 from policies.residual import Residual, learn
 from policies.robust import Prior
-from policies.warmth import prior_after
+from policies.schema import Experience
+from policies.warmth import opened, prior_at_home
 
 from .cells import Sweep, kind_of, network_of
 from .problems import Problem
@@ -25,7 +26,10 @@ from .scores import Played, Said
 TRIAL_STEPS: Final = 20
 TRIAL_STARTUP_S: Final = 20.0
 OURS: Final = "ours"
-RUNS: Final = (1, 3, 10)
+RUNS: Final = (0, 1, 3, 10)
+# Who knows that it is on the sweep's own cluster.
+AT_HOME: Final = "ours at home"
+RUNS_AT_HOME: Final = (0, 3)
 PRIOR: Final = "prior alone"
 FLOOR: Final = "noise floor"
 # Rules that know one exchange only are also asked where that is `direct`.
@@ -119,18 +123,21 @@ def said_of(found: Mapping[Arm, Forecast]) -> dict[Arm, Said]:
     return {arm: Said(each.step.mean, each.step.sigma) for arm, each in found.items()}
 
 
-def ours(problem: Problem, prior: Prior | None, world: World) -> Iterator[tuple[int, Played]]:
-    """The recommender cold and after each run of the same script on the same cluster.
+def ours(
+    problem: Problem, prior: Prior | None, world: World, runs: Sequence[int] = RUNS
+) -> Iterator[tuple[int, Played]]:
+    """The recommender cold (after 0 runs) and after runs of the same script on the same cluster.
 
     Each run is of what it chooses itself, its Thompson sampling included. A choice that it does
     not think the best counts as exploring, with what it lost by the measured steps.
     """
     told, rng = problem.situation, world.rng(problem)
-    seen, spent = [], 0.0
-    for run in range(max(RUNS) + 1):
+    seen: list[Experience] = []
+    spent = 0.0
+    for run in range(max(runs) + 1):
         found = forecasts(problem, learn(told, seen, prior))
         greedy = chosen_of(found, best(list(found.values()), "time"))
-        if run in (0, *RUNS):
+        if run in runs:
             yield run, Played(problem, greedy, said_of(found), spent, found)
         arm = chosen_of(found, choose(list(found.values()), told.limits, run + 1))
         lost_usd = job_usd(problem, arm) - job_usd(problem, greedy)
@@ -164,8 +171,8 @@ class Fold:
 
     @property
     def prior(self) -> Prior | None:
-        """What is believed after the rows, as the launcher ships with those of the sweep."""
-        return prior_after(experience_of(self.rows))
+        """What is believed after the rows by who knows that it is on their cluster."""
+        return prior_at_home(experience_of(self.rows))
 
 
 def without_workloads(problems: Sequence[Problem], sweep: Sweep) -> list[Fold]:
@@ -192,7 +199,13 @@ def _fold(problems: Sequence[Problem], is_out: Sequence[bool], rows: tuple[Sweep
 
 
 def played(fold: Fold, prior: Prior | None, world: World) -> dict[str, list[Played]]:
-    """All contenders on the problems that a fold holds out."""
+    """All contenders on the problems that a fold holds out.
+
+    Args:
+        fold: the problems, and those that a table may hold.
+        prior: what is believed on the sweep's own cluster; what ships is that, opened again.
+        world: what runs take.
+    """
     table = [problem.case() for problem in fold.shown]
     found: dict[str, list[Played]] = {}
 
@@ -201,8 +214,11 @@ def played(fold: Fold, prior: Prior | None, world: World) -> dict[str, list[Play
 
     for problem in fold.held_out:
         add(FLOOR, floor(problem, world))
-        for run, each in ours(problem, prior, world):
+        for run, each in ours(problem, None if prior is None else opened(prior), world):
             add(name_after(run), each)
+        if prior is not None:
+            for run, each in ours(problem, prior, world, RUNS_AT_HOME):
+                add(name_after(run, AT_HOME), each)
         add(PRIOR, prior_alone(problem))
         for name in RULES:
             add(name, by_rule(name, problem, problem.question(table), world))
@@ -214,8 +230,8 @@ def played(fold: Fold, prior: Prior | None, world: World) -> dict[str, list[Play
     return found
 
 
-def name_after(run: int) -> str:
+def name_after(run: int, who: str = OURS) -> str:
     """What the recommender is called after so many runs."""
     if run == 0:
-        return f"{OURS}, cold"
-    return f"{OURS}, {run} run" + "s" * (run > 1)
+        return f"{who}, cold"
+    return f"{who}, {run} run" + "s" * (run > 1)

@@ -203,7 +203,8 @@ def _problem(
     if not {kind_of(cpus) for cpus in hosts} <= {speed.kind for speed in load.node_kinds}:
         return None
     first = Arm(1)
-    truth, at = {first: single}, {first: (hosts.index(max(hosts)),)}
+    truth = {first: single}
+    at: dict[Arm, tuple[int, ...]] = {first: (hosts.index(max(hosts)),)}
     for cell, step in cells.items():
         if cell.arm.exchange in whole:
             truth[cell.arm], at[cell.arm] = step, _numbers(cell.cpus, hosts) or ()

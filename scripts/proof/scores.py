@@ -129,7 +129,8 @@ def estimate(
 def _means(groups: Sequence[np.ndarray], drawn: np.ndarray) -> np.ndarray:
     sums = np.array([group.sum() for group in groups])
     sizes = np.array([len(group) for group in groups])
-    return sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    found: np.ndarray = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    return found
 
 
 def _medians(groups: Sequence[np.ndarray], drawn: np.ndarray) -> np.ndarray:
@@ -138,7 +139,7 @@ def _medians(groups: Sequence[np.ndarray], drawn: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A contender's line of a table; fractions."""
+    """A contender's line of a table; fractions. `whole` is regret and what was spent on trials."""
 
     name: str
     n_problems: int
@@ -152,6 +153,7 @@ class Score:
     chosen_error: Estimate
     coverage: Estimate
     spent: Estimate
+    whole: Estimate
 
 
 def score(name: str, played: Sequence[Played]) -> Score:
@@ -169,4 +171,5 @@ def score(name: str, played: Sequence[Played]) -> Score:
         estimate(played, lambda p: p.chosen_error, median=True),
         estimate(played, lambda p: p.held),
         estimate(played, lambda p: [p.spent]),
+        estimate(played, lambda p: [p.regret + p.spent]),
     )
