@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.fakes import soon
+from tests.ports import free_ports
 
 KEY, SECRET = "testkey", "testsecret"
 PUBLIC = "public"  # a bucket that anybody may read
@@ -28,7 +28,7 @@ class ObjectStore:
         folder.mkdir()
         self._folder = folder
         self._sockets = tempfile.mkdtemp(prefix="weed-")  # a socket's path must be short
-        self._ports = _free_ports(8)
+        self._ports = free_ports(8)
         identity = {
             "name": "test",
             "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
@@ -103,13 +103,3 @@ class ObjectStore:
         except OSError:
             return False
         return True
-
-
-def _free_ports(n: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(n)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

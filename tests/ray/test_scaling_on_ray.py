@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from launcher.budget import Meter
 from launcher.cluster import Cluster, connect, disconnect, refresh
 from launcher.scaling import Scaling
 from tests.fakes import FakeView
+from tests.ports import free_ports
 
 pytestmark = [
     pytest.mark.ray,
@@ -50,8 +50,7 @@ TYPES = {
 @pytest.fixture(scope="module")
 def address(short_dir: Path) -> Iterator[str]:
     """A head of one CPU whose autoscaler may start three nodes more."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     process = start_head(short_dir, address)
     try:
         yield address
