@@ -36,6 +36,7 @@ class Case:
         kinds: of faults, one after another, a few steps apart.
         at_step: when the first one strikes.
         workers: as given to `--workers`.
+        cpus: cores that each host may use.
     """
 
     kinds: tuple[str, ...]
@@ -45,6 +46,7 @@ class Case:
     budget_usd: float
     epochs: int = 12
     steps_per_epoch: int = 120
+    cpus: tuple[float, ...] = CPUS
 
     @property
     def words(self) -> list[str]:
@@ -112,7 +114,7 @@ def fate_of(case: Case, curve: dict[int, float], seed: int, log: Path | None = N
         curve: of a run that nothing happened to.
         log: what its drivers said goes there.
     """
-    with lab_for_chaos() as lab, disturbed_run(lab, "chaos", case.words) as run:
+    with lab_for_chaos(case.cpus) as lab, disturbed_run(lab, "chaos", case.words) as run:
         scene = Scene(lab, run, np.random.default_rng(seed))
         trouble, pause_s = "", 0.0
         try:
@@ -134,9 +136,9 @@ def fate_of(case: Case, curve: dict[int, float], seed: int, log: Path | None = N
         )
 
 
-def lab_for_chaos() -> Lab:
+def lab_for_chaos(cpus: Sequence[float]) -> Lab:
     """Three hosts with Ray and one that may join, and a storage that can fail."""
-    return _ChaosLab(len(CPUS), cpus=CPUS)
+    return _ChaosLab(len(cpus), cpus=cpus)
 
 
 class _ChaosLab(Lab):

@@ -7,9 +7,10 @@ from tests.lab.requirement import missing
 
 pytestmark = pytest.mark.lab
 
+QUICK = (0.9, 0.7, 0.7, 0.7)  # cores; most of a case's time is a start of TensorFlow
 CASES = (
-    Case(("node crashed", "driver killed"), 100, "direct", "3", budget_usd=0.3, epochs=6),
-    Case(("worker frozen", "node preempted"), 100, "allreduce", "2", budget_usd=0.3, epochs=6),
+    Case(("node crashed", "driver killed"), 100, "direct", "3", 0.3, epochs=3, cpus=QUICK),
+    Case(("worker frozen", "node preempted"), 100, "allreduce", "2", 0.3, epochs=9, cpus=QUICK),
 )
 
 
@@ -17,7 +18,7 @@ CASES = (
 def curve() -> dict[int, float]:
     if (reason := missing()) is not None:
         pytest.skip(reason)
-    return undisturbed_curve(CASES[0])
+    return undisturbed_curve(max(CASES, key=lambda case: case.epochs))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " and ".join(case.kinds))
