@@ -2,25 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
-from policies.bandit import P_FITS, best, choose
+from policies.bandit import best, choose
 from policies.explain import Explanation, Fact, explain
 from policies.forecast import Forecast
-from policies.node_start import not_up
-from policies.path_notes import path_notes
+from policies.notes import notes
 from policies.reasons import reason_line
 from policies.robust import Prior
 from policies.schema import Candidate, Decision, Experience, Situation
 from policies.survey import Survey, survey
-from policies.wording import dollars, duration, percent, workers
+from policies.wording import dollars, duration, workers
 
 __all__ = ["Explanation", "Fact", "NoPlanError", "explain", "recommend"]
 
-POLICY: Final = "bayesian-3"
+POLICY: Final = "bayesian-4"
 MAX_ROWS: Final = 8
-# Below this chance to fit, a run is refused; between this and P_FITS the launcher asks.
+# Below this chance to fit, a run is refused; between this and `P_FITS` the launcher asks.
 P_REFUSED: Final = 0.1
 
 
@@ -68,12 +66,7 @@ def recommend(
     chosen, rival = choice.chosen, choice.rival
     if chosen.p_fits < P_REFUSED:
         raise _refusal(chosen, by_n, situation)
-    n = chosen.plan.n_workers
-    if situation.limits.workers is None:
-        fresh = {n - 1, n + 1} - by_n.keys()
-        by_n |= found.forecasts([m for m in fresh if 1 <= m <= found.ceiling.n_workers])
-    by_n[n] = chosen
-    rows = {m: by_n[m].candidate for m in rows_to_show(sorted(by_n), n)}
+    n, rows = chosen.plan.n_workers, _rows(found, by_n, chosen)
     other = None if rival is None else rival.candidate
     return Decision(
         at_step=at_step,
@@ -85,8 +78,18 @@ def recommend(
         candidates=tuple(rows.values()),
         p_fits=chosen.p_fits,
         rival=other,
-        notes=_notes(chosen, found, explored=choice.explored),
+        notes=notes(chosen, found, explored=choice.explored),
     )
+
+
+def _rows(found: Survey, by_n: dict[int, Forecast], chosen: Forecast) -> dict[int, Candidate]:
+    """The candidates that are shown, by n: beside the chosen one both neighbours."""
+    n, limit = chosen.plan.n_workers, found.ceiling.n_workers
+    fresh: list[int] = []
+    if found.situation.limits.workers is None:
+        fresh = [m for m in (n - 1, n + 1) if m not in by_n and 1 <= m <= limit]
+    every = by_n | found.forecasts(fresh) | {n: chosen}
+    return {m: every[m].candidate for m in rows_to_show(sorted(every), n)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,51 +188,3 @@ def _what_is_left(situation: Situation) -> str:
     if gone:
         return f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} spent already"
     return f"only {' and '.join(left)} {'is' if len(left) == 1 else 'are'} left"
-
-
-def _notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...]:
-    situation, parts = found.situation, chosen.parts
-    held = set(chosen.plan.nodes)
-    notes = []
-    if chosen.p_fits < P_FITS:
-        notes.append(
-            f"This plan keeps budget and deadline with a chance of {percent(chosen.p_fits)} only."
-        )
-    if explored:
-        notes.append("This plan is tried to learn more; another is expected to be as good.")
-    if found.residual.change is not None:
-        since = datetime.fromtimestamp(found.residual.change.at_s, UTC)
-        notes.append(
-            f"Steps have taken otherwise here since {since:%Y-%m-%d %H:%M} UTC: what was measured "
-            "before counts for little."
-        )
-    if situation.network is None and len(situation.nodes) > 1:
-        notes.append("The network was not measured: its links are assumed.")
-    elif parts.assumed_links:
-        notes.append("Some links of this plan were not measured: they are assumed.")
-    elif parts.inferred_links:
-        notes.append("Some links of this plan were not measured: they are inferred from others.")
-    starting = not_up(chosen.plan, situation.nodes)
-    if starting:
-        noun = "node of this plan is" if len(starting) == 1 else "nodes of this plan are"
-        notes.append(
-            f"{len(starting)} {noun} not started yet: measured when up, and decided again then."
-        )
-    if parts.hidden_s > 0.0:
-        notes.append(
-            "Gradients leave while a step still computes, which hides "
-            f"{duration(parts.hidden_s)} of their exchange."
-        )
-    notes += path_notes(chosen.plan, found.paths)
-    if situation.workload.n_batch_norms and not chosen.plan.options.sync_batchnorm:
-        notes.append(
-            "Batch normalisation takes each worker's own rows, so the curve is the same up to "
-            "chance; --sync-batchnorm makes it exact."
-        )
-    if parts.assumed_speed:
-        notes.append("A node of this plan was not profiled: its speed is assumed.")
-    if any(n.id in held and n.price_source == "assumed" for n in situation.nodes):
-        notes.append("The price of a node of this plan is assumed.")
-    if any(fit.early_stopping for fit in situation.workload.fits):
-        notes.append("The script may stop early: time and cost are upper bounds.")
-    return tuple(notes)
