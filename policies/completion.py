@@ -212,17 +212,23 @@ def _between_nodes(levels: Sequence[Level], between_groups: Floats) -> Floats:
 def _quantiles(key: Ints, values: Floats, q: float) -> tuple[Ints, Floats, Ints]:
     """Per key that occurs: the key, a quantile of its values, and how many they are."""
     order = np.lexsort((values, key))
-    found, start, count = np.unique(key[order], return_index=True, return_counts=True)
+    found, start, count = _runs(key[order])
     at = q * (count - 1)
     low, high = start + np.floor(at).astype(np.int64), start + np.ceil(at).astype(np.int64)
     ordered = values[order]
     return found, (ordered[low] + ordered[high]) / 2.0, count
 
 
+def _runs(ordered: Ints) -> tuple[Ints, Ints, Ints]:
+    """The values of an array in order: each once, its first place, and how often it occurs."""
+    start = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    return ordered[start], start, np.diff(start, append=len(ordered))
+
+
 def _weighted_medians(key: Ints, values: Floats, weight: Floats) -> tuple[Ints, Floats]:
     """Per key that occurs: the key, and the weighted median of its values."""
     order = np.lexsort((values, key))
-    found, start, count = np.unique(key[order], return_index=True, return_counts=True)
+    found, start, count = _runs(key[order])
     sums = np.concatenate([[0.0], weight[order].cumsum()])
     half = (sums[start] + sums[start + count]) / 2.0
     at = np.clip(np.searchsorted(sums, half) - 1, start, start + count - 1)

@@ -158,8 +158,9 @@ def _seeds(site: Site, away_s: Floats) -> Ints:
 
 
 def _tour(position: Ints, time_s: Floats, cost: Floats) -> Tour:
-    keys = [np.lexsort((position, time_s)), np.lexsort((position, cost)), np.argsort(position)]
-    return Tour(position, np.unique(np.array(keys), axis=0))
+    orders = [np.lexsort((position, time_s)), np.lexsort((position, cost)), np.argsort(position)]
+    distinct = {order.tobytes(): order for order in orders}
+    return Tour(position, np.array(list(distinct.values())))
 
 
 def _nearest_neighbours(seeds: Ints, edge_s: Floats) -> Ints:
