@@ -27,9 +27,9 @@ make_environment() {
     base=$(find_python) || return 1
     echo "setting up .venv (once; about two minutes)" >&2
     [ -x "$python" ] || "$base" -m venv "$root/.venv" || return 1
-    "$python" -m pip install -qq --disable-pip-version-check \
+    "$python" -m pip install -qq --disable-pip-version-check --no-compile \
         --constraint "$root/constraints.txt" --editable "$root[dev]" >&2 || return 1
-    echo "compiling byte-code" >&2
+    echo "compiling byte-code" >&2  # on all cores; pip would do it on one
     "$python" -m compileall -q -j 0 "$root/.venv/lib" >/dev/null 2>&1 || true
     printf '%s\n' "$wanted" >"$stamp"
 }
