@@ -326,7 +326,11 @@ def test_an_embedded_ray_runs_odd_names_and_leaves_no_process(short_dir: Path) -
     assert ended.code == 0, ended.err
     assert "los geht's: größer\n" in ended.out
     assert "my launcher my models my policies my ray" in ended.out
-    assert not [each for each in psutil.process_iter() if has_home(each, user.home)]
+    wait_until(
+        lambda: not any(has_home(each, user.home) for each in psutil.process_iter()),
+        "the end of all its processes",
+        10.0,
+    )
 
 
 def has_home(process: psutil.Process, home: Path) -> bool:

@@ -18,6 +18,7 @@ import pytest
 from launcher.cluster import Cluster, connect, disconnect
 from launcher.errors import ClusterError
 from launcher.probe import probe
+from tests.fakes import soon
 
 pytestmark = [
     pytest.mark.ray,
@@ -241,6 +242,8 @@ def test_an_embedded_ray_is_quick_silent_and_keeps_the_process_as_it_was(
     assert answer["cwd"] == str(user_dir)
     assert answer["connect_s"] < 20
     assert answer["probe_s"] < 5
-    assert not [
-        p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])
-    ]
+    assert soon(
+        lambda: (
+            not any(str(folder) in str(p.info["cmdline"]) for p in psutil.process_iter(["cmdline"]))
+        )
+    )
