@@ -16,8 +16,8 @@ ALIKE: Final = 0.02
 
 
 def loss(forecast: Forecast, objective: Objective) -> float:
-    """What the objective minimises, in expectation: seconds, or dollars."""
-    return forecast.time.mean if objective == "time" else forecast.cost_usd
+    """What the objective minimises, in expectation, to the same accuracy: seconds, or dollars."""
+    return forecast.compared.mean if objective == "time" else forecast.compared_usd
 
 
 def best(forecasts: Sequence[Forecast], objective: Objective) -> Forecast:
@@ -55,8 +55,8 @@ def choose(
 
 
 def _affordable(arm: Forecast, greedy: Forecast, limits: Limits) -> bool:
-    extra_s = arm.time.mean - greedy.time.mean
-    if extra_s > limits.explore * greedy.time.mean + 1e-12:
+    extra_s = arm.compared.mean - greedy.compared.mean
+    if extra_s > limits.explore * greedy.compared.mean + 1e-12:
         return False
     if limits.budget_usd is None:
         return arm.cost_usd - greedy.cost_usd <= limits.explore * greedy.cost_usd + 1e-12
@@ -73,5 +73,6 @@ def at_stake_usd(arm: Forecast, greedy: Forecast) -> float:
 
 
 def _draw(arm: Forecast, objective: Objective, rng: np.random.Generator) -> float:
-    time_s = math.exp(arm.time.mu + arm.time.sigma * float(rng.standard_normal()))
+    time = arm.compared
+    time_s = math.exp(time.mu + time.sigma * float(rng.standard_normal()))
     return time_s if objective == "time" else time_s * arm.usd_per_h / S_PER_H + arm.lingering_usd

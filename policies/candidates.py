@@ -152,8 +152,8 @@ def ceiling(situation: Situation, found: Iterable[Pool]) -> Ceiling:
     if workload.max_workers is not None:
         why = workload.max_workers_reason or f"the data can feed {workload.max_workers}"
         caps.append(Ceiling(workload.max_workers, why))
-    if limits.strategy == "direct":
-        caps.append(_direct_cap(workload))
+    if limits.strategy is not None and limits.strategy != "allreduce":
+        caps.append(_connected_cap(workload, limits.strategy))
     if limits.max_workers is not None and limits.workers is None:
         caps.append(Ceiling(limits.max_workers, f"--max-workers is {limits.max_workers}"))
     return min(caps, key=lambda cap: cap.n_workers)
@@ -170,10 +170,15 @@ def _where(nodes: Sequence[Node], max_started: int | None) -> str:
     return f"{up} and {n_more} more that can be started have"
 
 
-def _direct_cap(workload: Workload) -> Ceiling:
+def _connected_cap(workload: Workload, strategy: Strategy) -> Ceiling:
+    """Where every worker has a connection to every other."""
     if workload.own_loop:
         return Ceiling(1, "a script's own train_loop_per_worker cannot exchange directly")
-    why = f"direct connects every worker with every other, up to {MAX_DIRECT} of them"
+    if strategy == "decentralized" and not workload.uses_fit:
+        return Ceiling(
+            1, "decentralized training needs model.fit, and the script's loop is its own"
+        )
+    why = f"{strategy} connects every worker with every other, up to {MAX_DIRECT} of them"
     return Ceiling(MAX_DIRECT, why)
 
 
@@ -182,10 +187,13 @@ def strategies(situation: Situation, n_workers: int) -> tuple[Strategy, ...]:
     asked = situation.limits.strategy
     if n_workers == 1 or asked == "allreduce":
         return ("allreduce",)
-    if asked == "direct":
-        return ("direct",)
-    if situation.workload.own_loop or n_workers > MAX_DIRECT:
+    if asked is not None:
+        return (asked,)
+    workload = situation.workload
+    if workload.own_loop or n_workers > MAX_DIRECT:
         return ("allreduce",)
+    if situation.limits.allow_approximate and workload.uses_fit:
+        return ("allreduce", "direct", "decentralized")
     return ("allreduce", "direct")
 
 

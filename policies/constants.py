@@ -31,6 +31,10 @@ class Constants:
     direct_add_cpu_s: float = 5.0e-11
     direct_pack_cpu_s: float = 3.6e-10
     gpu_copy_bytes_per_s: float = 6.0e9
+    # `decentralized`: CPU time per byte of the model and per peer, to add a gradient to what the
+    # peer has not been sent, choose what goes, and pack it (3.7 to 7.5e-10 with 4 and 15 MB and up
+    # to five peers, timed in one process).
+    peer_byte_cpu_s: float = 6.0e-10
     # Streams to or from several peers get this much less out of an interface that they share than
     # one alone: 1.00 to 1.12 on four lab hosts at 100 Mbit/s and 1 Gbit/s.
     shared_interface: float = 1.05

@@ -113,15 +113,17 @@ def line_of(speed: KindSpeed, cpus: float, gpus: float, sharing: int, n_nodes: i
 def slowest(workers: Sequence[Line], global_batch: int, strategy: Strategy) -> tuple[float, int]:
     """Compute time of a step of all workers, and which of them set the pace.
 
-    An all-reduce has equal slices; with `direct` slices follow the workers' speeds.
+    An all-reduce has equal slices; else slices follow the workers' speeds. Where nobody waits for
+    others (`decentralized`), who is too slow for its slice of one row sets no pace.
     """
-    if strategy == "direct":
+    if strategy != "allreduce":
         rows = even_rows(workers, global_batch)
     else:
         n_workers = sum(line.n_workers for line in workers)
         rows = (equal_rows(n_workers, global_batch),) * len(workers)
     times_s = [line.step_s(b) for line, b in zip(workers, rows, strict=True)]
-    at = max(range(len(times_s)), key=lambda i: times_s[i])
+    pick = min if strategy == "decentralized" else max
+    at = pick(range(len(times_s)), key=lambda i: times_s[i])
     return times_s[at], at
 
 
@@ -160,6 +162,14 @@ def software_s(n_workers: int, payload_bytes: float, cpus: float) -> float:
     return core_s / min(1.0, max(cpus, 0.01))
 
 
+def unhindered_s(n_workers: int, payload_bytes: int, cpus: float) -> float:
+    """What `decentralized` adds to a step of a worker that holds `cpus`: it waits for nobody."""
+    k, n_peers = CONSTANTS, n_workers - 1
+    core_s = k.direct_sum_cpu_s + k.direct_message_cpu_s * 2.0 * n_peers
+    core_s += (k.direct_pack_cpu_s + k.peer_byte_cpu_s * n_peers) * payload_bytes
+    return core_s / min(1.0, max(cpus, 0.01))
+
+
 def step_parts(
     plan: Plan, nodes: Sequence[Node], links: Links, workload: Workload, global_batch: int
 ) -> StepParts:
@@ -179,6 +189,9 @@ def step_parts(
     if n == 1:
         return parts
     cpus = min(cpus_by_node.values())
+    if plan.strategy == "decentralized":
+        own_s = unhindered_s(n, workload.payload_bytes, cpus_by_node[plan.nodes[0]])
+        return replace(parts, software_s=own_s, strategy=plan.strategy)
     with_exchange = _with_direct if plan.strategy == "direct" else _with_ring
     whole = with_exchange(parts, plan, links, workload.payload_bytes, cpus)
     n_small = 2 * workload.n_batch_norms if plan.options.sync_batchnorm else 0

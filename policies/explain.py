@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from policies.approximation import factor_text, given_up
 from policies.candidates import ceiling, obtainable
 from policies.cost_model import nodes_cost_usd_per_h, speed_of
+from policies.decentralized_placement import carried
 from policies.paths import Paths, paths_between
 from policies.reasons import farthest_rtt_s, parts_of, versus
 from policies.schema import DEFAULT_PATH, Basis, Candidate, Decision, Interval, Situation
@@ -29,7 +31,7 @@ class Explanation:
     """A decision in sentences: why it, why not one fewer, why not one more, on what grounds.
 
     `not_fewer` is None for one worker, `not_otherwise` (the other way to exchange gradients)
-    where there was no other.
+    where there was no other, `given_up` where training is exact.
     """
 
     why: str
@@ -37,11 +39,12 @@ class Explanation:
     not_more: str
     rests_on: tuple[Fact, ...]
     not_otherwise: str | None = None
+    given_up: str | None = None
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The sentences that there are, in order."""
-        every = (self.why, self.not_fewer, self.not_more, self.not_otherwise)
+        every = (self.why, self.not_fewer, self.not_more, self.not_otherwise, self.given_up)
         return tuple(s for s in every if s is not None)
 
 
@@ -56,6 +59,7 @@ def explain(decision: Decision, situation: Situation) -> Explanation:
         _not_more(decision, situation, paths),
         _facts(decision.candidate, situation, paths),
         _not_otherwise(decision),
+        given_up(decision.candidate),
     )
 
 
@@ -137,6 +141,7 @@ def _facts(chosen: Candidate, situation: Situation, paths: Paths) -> tuple[Fact,
         Fact("gradients", gradients, "measured"),
         Fact("work", f"{work.steps:,} steps of {work.global_batch:,} rows", "measured"),
         *_network(chosen, situation, paths),
+        *_approximation(chosen, situation, paths),
         *_price(chosen, situation),
         _startup(chosen, situation),
         Fact("step", _range(chosen.prediction.step_s), "predicted"),
@@ -184,6 +189,19 @@ def _network(chosen: Candidate, situation: Situation, paths: Paths) -> list[Fact
     if parts.inferred_links and not assumed:
         value += " (some links inferred from others)"
     return [Fact("ring" if ring else "links", value, "assumed" if assumed else "measured")]
+
+
+def _approximation(chosen: Candidate, situation: Situation, paths: Paths) -> list[Fact]:
+    """What a step is worth, and what goes over links, where training is not exact."""
+    if chosen.steps_factor is None:
+        return []
+    links, step_s = paths.links_of(chosen.plan), chosen.prediction.step_s.mean
+    part = carried(chosen.plan, links, situation.workload.payload_bytes, step_s)
+    factor = chosen.steps_factor
+    return [
+        Fact("narrowest link", f"carries {percent(part)} of the gradients of a step", "predicted"),
+        Fact("steps to the same accuracy", factor_text(factor), factor.basis),
+    ]
 
 
 def _price(chosen: Candidate, situation: Situation) -> list[Fact]:

@@ -33,6 +33,8 @@ DIRECT_EXCHANGE: Final = 0.18
 DIRECT_LATENCY: Final = 0.22
 DIRECT_TRANSFER: Final = 0.22
 DIRECT_SOFTWARE: Final = 0.34
+# `decentralized` adds nothing but software to a step; its constant was timed in one process.
+PEER_SOFTWARE: Final = 0.5
 # Sizes: a part's time over that of the software of one hop, by powers of ten, and how far what
 # is learned at one size reaches, in such powers.
 SIZES: Final = (-1.0, 0.0, 1.0, 2.0, 3.0)
@@ -50,8 +52,8 @@ NOISE_EXCHANGE: Final = 0.06
 
 N_COMPUTING: Final = 5
 N_EXCHANGING: Final = 5 + 3 * len(SIZES)
-# Computing, and the exchange of each strategy.
-N_FEATURES: Final = N_COMPUTING + 2 * N_EXCHANGING
+# Computing, the exchange of each strategy that waits, and the software of the one that does not.
+N_FEATURES: Final = N_COMPUTING + 2 * N_EXCHANGING + 1
 # Those of one script alone: of its computing, and of each part of its exchange.
 OWN_COMPUTING: Final = (1,)
 OWN_EXCHANGING: Final = tuple(
@@ -97,11 +99,14 @@ def features(parts: StepParts, *, own: bool) -> Floats:
         SHARING * compute * (1.0 - 1.0 / parts.sharing),
         SMALLER_BATCH * compute * (1.0 - 1.0 / parts.n_workers),
     ]
+    nothing = [0.0] * N_EXCHANGING
+    if parts.strategy == "decentralized":
+        software = PEER_SOFTWARE * parts.software_s / total_s
+        return np.array([*computing, *nothing, *nothing, software])
     exchanging = _exchange_features(parts, own=own)
-    nothing = [0.0] * len(exchanging)
     if parts.strategy == "direct":
-        return np.array([*computing, *nothing, *exchanging])
-    return np.array([*computing, *exchanging, *nothing])
+        return np.array([*computing, *nothing, *exchanging, 0.0])
+    return np.array([*computing, *exchanging, *nothing, 0.0])
 
 
 def _exchange_features(parts: StepParts, *, own: bool) -> list[float]:

@@ -1,7 +1,7 @@
 """Predictions with honest intervals: the prior, corrected by experience, as log-normals."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final
 
@@ -14,12 +14,13 @@ from policies.cost_model import (
     step_parts,
 )
 from policies.data_ahead import bringing_s, egress_usd
+from policies.efficiency import Efficiency
 from policies.links import Links
 from policies.node_start import lingering_usd, node_start
 from policies.pauses import LearnedPauses
 from policies.residual import Residual
 from policies.robust import Correction
-from policies.schema import Candidate, Interval, Plan, Prediction, Situation
+from policies.schema import Candidate, Interval, Plan, Prediction, Situation, StepsFactor
 from policies.startup import StartupParts, startup_parts
 
 # Half width of a 90 % interval in standard deviations.
@@ -69,7 +70,8 @@ class Forecast:
     """What a plan's remaining work will take, as the policy sees it before it chooses.
 
     `lingering_usd` is paid beside the time: after the run, for nodes that it starts, and for data
-    on their way to nodes that lack them.
+    on their way to nodes that lack them. `same_accuracy` is the time until it is as good as exact
+    training is after this work, where it changes the curve by `efficiency`.
     """
 
     plan: Plan
@@ -79,6 +81,18 @@ class Forecast:
     usd_per_h: float
     p_fits: float
     lingering_usd: float = 0.0
+    same_accuracy: LogNormal | None = None
+    efficiency: Efficiency | None = None
+
+    @property
+    def compared(self) -> LogNormal:
+        """The time by which plans are compared: to the same accuracy, in seconds."""
+        return self.time if self.same_accuracy is None else self.same_accuracy
+
+    @property
+    def compared_usd(self) -> float:
+        """What the same accuracy is expected to cost."""
+        return self.usd_per_h / S_PER_H * self.compared.mean + self.lingering_usd
 
     @property
     def cost_usd(self) -> float:
@@ -89,8 +103,9 @@ class Forecast:
     def candidate(self) -> Candidate:
         """The plan with its prediction, as a record holds it."""
         cost_usd = self.time.interval(self.usd_per_h / S_PER_H).plus(self.lingering_usd)
-        prediction = Prediction(self.step.interval(), self.time.interval(), cost_usd)
-        return Candidate(self.plan, prediction, self.p_fits)
+        same = self.same_accuracy.interval() if self.same_accuracy is not None else None
+        prediction = Prediction(self.step.interval(), self.time.interval(), cost_usd, same)
+        return Candidate(self.plan, prediction, self.p_fits, _steps_factor(self.efficiency))
 
 
 def forecast(plan: Plan, situation: Situation, links: Links, residual: Residual) -> Forecast:
@@ -111,7 +126,19 @@ def forecast(plan: Plan, situation: Situation, links: Links, residual: Residual)
     if situation.data is not None:
         lingering += egress_usd(plan, situation.data)
     p_fits = time.p_at_most(room_s(situation, usd_per_h, lingering))
-    return Forecast(plan, parts, step, time, usd_per_h, p_fits, lingering)
+    found = Forecast(plan, parts, step, time, usd_per_h, p_fits, lingering)
+    if plan.strategy != "decentralized":
+        return found
+    worth = residual.efficiency
+    longer = LogNormal(step.mu + worth.mu, math.hypot(step.sigma, worth.sigma))
+    same = _job_time(situation, parts, longer, startup, residual.pauses)
+    return replace(found, same_accuracy=same, efficiency=worth)
+
+
+def _steps_factor(worth: Efficiency | None) -> StepsFactor | None:
+    if worth is None:
+        return None
+    return StepsFactor(LogNormal(worth.mu, worth.sigma).interval(), worth.basis)
 
 
 def startup_time(parts: StartupParts, residual: Residual) -> LogNormal:

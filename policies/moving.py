@@ -231,9 +231,13 @@ def _startup(plan: Plan, situation: Situation, residual: Residual) -> LogNormal:
 def _side(
     of: Forecast, situation: Situation, slower: float, residual: Residual, price_s: float = 0.0
 ) -> Side:
-    """Time and cost from now on: training as slow as it is, and the price of getting there."""
+    """Time and cost from now on: training as slow as it is, and the price of getting there.
+
+    All to the same accuracy, for a plan that changes the learning curve.
+    """
     startup = _startup(of.plan, situation, residual)
     training_s = max(of.time.mean - startup.mean - CONSTANTS.release_s, 1e-3)
+    training_s *= of.compared.mean / of.time.mean
     left_s = slower * training_s + price_s + CONSTANTS.release_s
     spread = of.time.variance - startup.variance
     time = from_moments(left_s, max(slower**2 * spread, 0.0) + (startup.variance if price_s else 0))

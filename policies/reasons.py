@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from policies.approximation import against_exact
 from policies.bandit import ALIKE
 from policies.candidates import Ceiling
 from policies.cost_model import StepParts, step_parts
@@ -61,8 +62,10 @@ def _against_one(chosen: Candidate, one: Candidate | None) -> str:
 
 def _against_rival(chosen: Candidate, rival: Candidate | None) -> str:
     """Why workers talk directly, where that matters; an all-reduce is what everybody expects."""
-    if rival is None or chosen.plan.strategy != "direct":
+    if rival is None or chosen.plan.strategy == "allreduce":
         return ""
+    if chosen.plan.strategy == "decentralized":
+        return against_exact(chosen, rival)
     ratio = rival.prediction.time_s.mean / chosen.prediction.time_s.mean
     if ratio <= 1.0 + SAME_TIME:
         return ""

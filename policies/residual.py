@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from policies.cost_model import StepParts
 from policies.drift import Change, changed
+from policies.efficiency import ASSUMED, Efficiency, learn_efficiency
 from policies.features import (
     N_FEATURES,
     NOISE,
@@ -45,6 +46,7 @@ class Residual:
     `stretch` how many times as much as usual that may be.
     `alone` is how many times as large as assumed such deviations are in general.
     `change` is set where the cluster has changed: what was measured before counts for little.
+    `efficiency` is what a step of `decentralized` is worth.
     """
 
     script: str
@@ -56,6 +58,7 @@ class Residual:
     stretch: Sequence[float] = ()
     node_start_by_type: Mapping[str, Correction] = field(default_factory=dict)
     change: Change | None = None
+    efficiency: Efficiency = ASSUMED
     alone: float = 1.0
 
     def step(self, parts: StepParts) -> Correction:
@@ -99,6 +102,7 @@ def _learn(situation: Situation, experience: Sequence[Experience], believed: Pri
         learn_pauses(rows, script, nodes),
         0,
         node_start_by_type=learn_node_starts(nodes, known),
+        efficiency=learn_efficiency(known, script),
         alone=believed.alone,
     )
     if not rows.experience:

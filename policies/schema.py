@@ -7,7 +7,7 @@ Times are seconds, sizes bytes, money US dollars.
 from dataclasses import dataclass, field
 from typing import Literal
 
-Strategy = Literal["allreduce", "direct"]
+Strategy = Literal["allreduce", "direct", "decentralized"]
 Algorithm = Literal["one_shot", "two_shot", "ring", "two_level"]
 Objective = Literal["time", "cost"]
 PriceSource = Literal["label", "table", "option", "assumed", "own machine"]
@@ -157,7 +157,8 @@ class Workload:
     `startup_s` is the time from asking for a process on a node until the script's first line
     there (Python, TensorFlow's import), where it was measured. `own_loop` says that the script
     brings its own `train_loop_per_worker`, which only TensorFlow's all-reduce can serve.
-    `n_batch_norms` layers normalise over the batch.
+    `n_batch_norms` layers normalise over the batch. Without `uses_fit` the script applies gradients
+    in a loop of its own, which decentralized training cannot serve.
     """
 
     fingerprint: str
@@ -175,6 +176,20 @@ class Workload:
     startup_s: float | None = None
     own_loop: bool = False
     n_batch_norms: int = 0
+    uses_fit: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Asynchrony:
+    """How far apart workers of `decentralized` may drift.
+
+    `max_staleness` bounds the age of gradients that are applied, in steps (None: no bound). Every
+    `transfer_every_steps` (0: never) who is behind takes a part `merge` of a better one's weights.
+    """
+
+    max_staleness: int | None = 64
+    transfer_every_steps: int = 100
+    merge: float = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +198,9 @@ class PlanOptions:
 
     `path` is the network that they use (`direct` uses others beside it). `algorithm` is
     `direct`'s; `sites` are the groups of ranks that its two levels have; with `overlap` gradients
-    leave while the backward pass still makes others. Under
-    `sync_batchnorm` batch statistics are those of the global batch, at the price of two exchanges
-    a layer; else each worker's own.
+    leave while the backward pass still makes others. Under `sync_batchnorm` batch statistics are
+    those of the global batch, at the price of two exchanges a layer; else each worker's own.
+    `asynchrony` is `decentralized`'s.
     """
 
     cpus_per_worker: float
@@ -195,6 +210,7 @@ class PlanOptions:
     sites: tuple[tuple[int, ...], ...] = ()
     sync_batchnorm: bool = True
     overlap: bool = False
+    asynchrony: Asynchrony | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,20 +228,37 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a plan's remaining work is expected to take."""
+    """What a plan's remaining work is expected to take.
+
+    `same_accuracy_s` is set where the plan changes the learning curve: the time until it is as
+    good as exact training is after this work.
+    """
 
     step_s: Interval
     time_s: Interval
     cost_usd: Interval
+    same_accuracy_s: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepsFactor:
+    """How many times the steps of exact training a plan needs to the same accuracy."""
+
+    steps: Interval
+    basis: Basis
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan, its prediction, and the probability that it keeps budget and deadline."""
+    """A plan, its prediction, and the probability that it keeps budget and deadline.
+
+    `steps_factor` is set where the plan changes the learning curve.
+    """
 
     plan: Plan
     prediction: Prediction
     p_fits: float
+    steps_factor: StepsFactor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +266,8 @@ class Limits:
     """What the request allows. None means no limit (or: choose freely).
 
     `sync_batchnorm` asks for exact batch statistics under `direct` too. At most `max_started` of
-    the nodes that are not up may be started.
+    the nodes that are not up may be started. With `allow_approximate` plans may change the learning
+    curve (`decentralized`, by `asynchrony`).
     """
 
     budget_usd: float | None = None
@@ -247,6 +281,8 @@ class Limits:
     explore: float = 0.02
     sync_batchnorm: bool = False
     max_started: int | None = None
+    allow_approximate: bool = False
+    asynchrony: Asynchrony = Asynchrony()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +342,21 @@ class NodeStart:
 
 
 @dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The loss at the end of an epoch, after so many steps: `metric` is "val_loss" or "loss"."""
+
+    steps: int
+    metric: str
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
 class Experience:
     """One measured segment of a past run, as the policy learns from it.
 
     `node_starts` are the whole run's. `measured_at_s` is when the segment began, in seconds since
     1970. `evaluation_s` is what the end of an epoch took, evaluation and all; `checkpoint_s` what
-    one checkpoint takes from training.
+    one checkpoint takes from training. `curve` is how the loss went down.
     """
 
     run: str
@@ -327,6 +372,7 @@ class Experience:
     measured_at_s: float | None = None
     evaluation_s: float | None = None
     checkpoint_s: float | None = None
+    curve: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

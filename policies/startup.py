@@ -66,7 +66,7 @@ def startup_parts(plan: Plan, nodes: Sequence[Node], workload: Workload) -> Star
     else:
         process_s = workload.startup_s * max(1.0, _profiled_cpus(workload) / cpus)
     pace = max(1.0, process_s / k.process_s)
-    direct = plan.strategy == "direct"
+    direct = plan.strategy != "allreduce"
     joining_s = k.mesh_s if direct else k.collective_s
     group_s = (joining_s + k.worker_s * (n - 1)) * pace if n > 1 else 0.0
     measured = workload.startup_s is not None

@@ -16,6 +16,7 @@ from policies.candidates import (
     worker_counts,
 )
 from policies.constants import S_PER_H
+from policies.decentralized_placement import decentralized_placements
 from policies.direct_placement import direct_placements
 from policies.forecast import Forecast, forecast
 from policies.greedy import Tour, placements_along, sets_along, tours
@@ -59,27 +60,38 @@ class Ground:
     known: dict[tuple[object, ...], list[Placed]] = field(default_factory=dict, compare=False)
 
     def placements(
-        self, n_workers: int, ways: Sequence[Strategy], *, beside_nccl: bool, polish: bool
+        self, n_workers: int, ways: Sequence[Strategy], limits: Limits, *, polish: bool
     ) -> list[Placed]:
         """Good plans of n workers of each way, whatever experience says of them.
 
         Args:
             n_workers: at most what the pool has room for.
             ways: to exchange gradients.
-            beside_nccl: see `direct_placements`.
+            limits: what was asked for.
             polish: whether to improve plans on many nodes by small moves.
         """
-        key = (n_workers, *ways, beside_nccl, polish)
+        beside_nccl = limits.strategy == "direct"
+        key = (n_workers, *ways, beside_nccl, limits.asynchrony, polish)
         if key not in self.known:
-            ringed = self.ringed(n_workers, polish=polish)
-            found = list(ringed) if "allreduce" in ways else []
-            if "direct" in ways and self.direct is not None:
-                sets = self.sets(n_workers)
-                found += direct_placements(
-                    self.direct, n_workers, sets, ringed, beside_nccl=beside_nccl
-                )
-            self.known[key] = found
+            self.known[key] = self._placements(n_workers, ways, limits, polish=polish)
         return self.known[key]
+
+    def _placements(
+        self, n_workers: int, ways: Sequence[Strategy], limits: Limits, *, polish: bool
+    ) -> list[Placed]:
+        found: list[Placed] = []
+        if "allreduce" in ways or "direct" in ways:
+            ringed = self.ringed(n_workers, polish=polish)
+            found += ringed if "allreduce" in ways else ()
+        if "direct" in ways and self.direct is not None:
+            sets, beside_nccl = self.sets(n_workers), limits.strategy == "direct"
+            found += direct_placements(
+                self.direct, n_workers, sets, ringed, beside_nccl=beside_nccl
+            )
+        if "decentralized" in ways and self.direct is not None:
+            sets = self.sets(n_workers)
+            found += decentralized_placements(self.site, n_workers, sets, limits.asynchrony)
+        return found
 
     def ringed(self, n_workers: int, *, polish: bool = True) -> tuple[Placed, ...]:
         """Good plans of n workers in a ring; `polish` improves them where there are many nodes."""
@@ -130,12 +142,12 @@ class Survey:
     def _placements(
         self, n_workers: int, ways: Sequence[Strategy], *, polish: bool
     ) -> list[Placed]:
-        asked = self.situation.limits.strategy == "direct"
+        limits = self.situation.limits
         return [
             placed
             for ground in self.grounds
             if n_workers <= ground.site.pool.n_max
-            for placed in ground.placements(n_workers, ways, beside_nccl=asked, polish=polish)
+            for placed in ground.placements(n_workers, ways, limits, polish=polish)
         ]
 
     def _forecasts(self, placed: Sequence[Placed]) -> list[Forecast]:
@@ -159,7 +171,7 @@ class Survey:
         return loss(found, self.situation.limits.objective) if found.p_fits >= P_FITS else math.inf
 
     def rival_of(self, plan: Plan) -> Forecast | None:
-        """The best plan of as many workers that exchanges gradients in the other way."""
+        """The best plan of as many workers that exchanges gradients in another way."""
         others = [x for x in strategies(self.situation, plan.n_workers) if x != plan.strategy]
         return self.best_of(plan.n_workers, others) if others else None
 

@@ -17,6 +17,7 @@ class Measurement:
         ready_s: from the call in the worker to the script's first line; took_s: to its return.
         n_batch_norms: layers that normalise over the batch.
         assumed: what a script's own loop does not tell, and is assumed ("epochs").
+        uses_fit: whether the script calls `fit`, and has no training loop of its own.
         spawn_s: from asking for the process to the call in it, as the driver saw it.
     """
 
@@ -40,6 +41,7 @@ class Measurement:
     spawn_s: float = 0.0
     n_batch_norms: int = 0
     assumed: tuple[str, ...] = ()
+    uses_fit: bool = True
 
     @property
     def startup_s(self) -> float:

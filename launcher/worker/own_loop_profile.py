@@ -172,6 +172,7 @@ class OwnLoopProfile:
             import_s=import_s,
             setup_s=max(0.0, self.first_step_at_s - started_s),
             assumed=() if self._declared else ("epochs",),
+            uses_fit=False,
         )
 
     def _epochs(self) -> int:

@@ -1,0 +1,105 @@
+"""Decentralized plans: only when asked or allowed, compared by the time to the same accuracy."""
+
+from dataclasses import replace
+
+import pytest
+
+from policies.cost_model import step_time_s
+from policies.decentralized_placement import carried
+from policies.explain import explain
+from policies.paths import paths_between
+from policies.recommend import recommend
+from policies.schema import Asynchrony, CurvePoint, Limits, Plan, PlanOptions, Situation, Work
+from tests.policies.cases import GBIT, experience, network, node, situation, workload
+
+NAMES = "abcd"
+CPUS = {"a": 1.0, "b": 4.0, "c": 1.0, "d": 2.0}
+THIN = 1.25e6  # 10 Mbit/s
+
+
+def sites(**limits: object) -> Situation:
+    """Four unequal nodes, 80 ms and 10 Mbit/s between any two."""
+    nodes = [node(name, cpus=CPUS[name], kind="small") for name in NAMES]
+    load = workload(kinds=("small",), cpus=1.0, c1_s=0.002)
+    work = Work(steps=10_000, epochs=10, global_batch=256)
+    return situation(nodes, network(NAMES, 0.08, THIN), work, Limits(**limits), load)  # type: ignore[arg-type]
+
+
+def test_nothing_is_approximate_unless_it_is_asked_for_or_allowed() -> None:
+    found = recommend(sites(workers=4), (), 0)
+    assert found.chosen.strategy == "direct"
+    assert found.rival is not None and found.rival.plan.strategy == "allreduce"
+    allowed = recommend(sites(workers=4, allow_approximate=True), (), 0)
+    assert allowed.chosen.strategy == "decentralized"
+    assert allowed.rival is not None and allowed.rival.plan.strategy == "direct"
+    assert "waiting for nobody since direct" in allowed.reason
+    assert "to the same accuracy" in allowed.reason
+
+
+def test_what_was_asked_for_is_in_the_plan_and_the_fastest_node_leads() -> None:
+    own = Asynchrony(8, 50, 0.5)
+    found = recommend(sites(strategy="decentralized", workers=4, asynchrony=own), (), 0)
+    assert found.chosen.options.asynchrony == own
+    assert found.chosen.nodes[0] == "b"
+    assert not found.chosen.options.sync_batchnorm
+
+
+def test_a_decision_says_what_is_given_up() -> None:
+    case = sites(strategy="decentralized", workers=4)
+    found = recommend(case, (), 0)
+    (note,) = [text for text in found.notes if text.startswith("Given up")]
+    assert "up to 64 steps old" in note
+    assert "(assumed)" in note
+    explanation = explain(found, case)
+    assert note in explanation.sentences
+    facts = {fact.name: fact for fact in explanation.rests_on}
+    assert facts["steps to the same accuracy"].basis == "assumed"
+    assert "of the gradients of a step" in facts["narrowest link"].value
+
+
+def test_no_link_makes_a_step_longer_and_more_nodes_make_it_shorter() -> None:
+    case = sites(strategy="decentralized")
+    near = replace(case, network=network(NAMES, 0.0005))
+    plans = [
+        Plan(n, tuple("bdac"[:n]), "decentralized", PlanOptions(1.0, asynchrony=Asynchrony()))
+        for n in (2, 3, 4)
+    ]
+    times = [step_time_s(plan, case) for plan in plans]
+    assert times == [step_time_s(plan, near) for plan in plans]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_thin_link_carries_a_small_part_of_the_gradients() -> None:
+    case = sites()
+    plan = Plan(2, ("a", "b"), "decentralized", PlanOptions(1.0, asynchrony=Asynchrony()))
+    links = paths_between(case.nodes, case.network).links_of(plan)
+    assert carried(plan, links, 4_000_000, 0.1) == pytest.approx(0.9 * 0.1 * THIN / 4e6)
+    assert carried(plan, links, 1_000, 0.1) == 1.0
+
+
+@pytest.mark.parametrize("change", [{"own_loop": True}, {"uses_fit": False}])
+def test_a_loop_of_the_scripts_own_has_one_worker(change: dict[str, bool]) -> None:
+    case = sites(strategy="decentralized")
+    alone = recommend(replace(case, workload=replace(case.workload, **change)), (), 0)
+    assert alone.chosen.n_workers == 1
+    allowed = sites(allow_approximate=True)
+    found = recommend(replace(allowed, workload=replace(allowed.workload, **change)), (), 0)
+    assert all(row.plan.strategy != "decentralized" for row in found.candidates)
+
+
+def test_runs_that_needed_many_more_steps_turn_the_choice_to_exact_training() -> None:
+    wide = network(NAMES, 0.08, GBIT)
+    case = replace(sites(workers=4, allow_approximate=True), network=wide)
+    exact = recommend(replace(sites(workers=4), network=wide), (), 0).chosen
+    loose = recommend(case, (), 0).chosen
+    assert loose.strategy == "decentralized"
+    step_s = {plan: step_time_s(plan, case) for plan in (exact, loose)}
+
+    def run(name: str, plan: Plan, pace: int) -> object:
+        curve = tuple(CurvePoint(pace * n, "val_loss", 1.0 / n) for n in range(1, 9))
+        made = experience(case, NAMES, step_s[plan], name)
+        return replace(made, plan=plan, curve=curve)
+
+    past = [run("e", exact, 100), *(run(f"d{i}", loose, 5000) for i in range(6))]
+    found = recommend(case, past, 0)  # type: ignore[arg-type]
+    assert found.chosen.strategy != "decentralized"
