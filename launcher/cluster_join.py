@@ -22,7 +22,7 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0  # a cluster answers in under 1 s; a stranger may never
 IMPORT_TIMEOUT_S = 60.0  # Ray's import takes 0.5 s on a core, ten times as long on a tenth of one
 _DEFAULT_PORT = 6379
-_START_OWN = "Leave --address out or give --address local to start an own Ray."
+_START_OWN = "Leave --address out, or give --address local, to start one here."
 
 
 @dataclass(frozen=True, slots=True)

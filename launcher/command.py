@@ -240,6 +240,8 @@ def _report_usage(error: TyperException) -> int:
             if close
             else "The script's own arguments go after --, as in: launch train.py -- --epochs 3"
         )
+    elif (ctx := getattr(error, "ctx", None)) is not None:
+        text = f"{text.rstrip('.')}. See: {ctx.command_path} --help"
     say(text)
     return USAGE_EXIT_CODE
 

@@ -4,8 +4,8 @@
 #
 #   install.sh [--keep] [EXTRA]
 #
-# EXTRA is the cloud (aws, gcp, azure) whose machines this one is to rent: for the head. --keep leaves a
-# machine alone that has a `launch` of its own, as own machines may.
+# EXTRA is the cloud (aws, gcp, azure) whose machines this one is to rent: for the head. --keep leaves
+# alone a machine that has a `launch` already, as one of your own may.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 place="$HOME/launch-env"
