@@ -202,6 +202,7 @@ def _columns(links: Sequence[Link], index: dict[str, int]) -> _Columns:
     src = np.array([index.get(link.src, -1) for link in links])
     dst = np.array([index.get(link.dst, -1) for link in links])
     rtt_s = np.array([link.rtt_s for link in links], dtype=float)
+    rtt_s[~(rtt_s >= 0.0) | np.isinf(rtt_s)] = np.nan  # what no link can have is not known
     jitter_s = np.array([link.jitter_s or 0.0 for link in links])
     loss = np.array([link.loss or 0.0 for link in links])
     bandwidth = np.array([link.bandwidth_bytes_per_s or 0.0 for link in links])

@@ -89,8 +89,18 @@ class Rows:
 def usable(e: Experience) -> bool:
     """Whether a record tells enough for the prior to be computed."""
     known = {node.id for node in e.nodes if node.cpus > 0}
-    placed = len(e.plan.nodes) == e.plan.n_workers and known.issuperset(e.plan.nodes)
+    placed = len(e.plan.nodes) == e.plan.n_workers > 0 and known.issuperset(e.plan.nodes)
     return placed and bool(e.workload.node_kinds)
+
+
+@np.errstate(all="ignore")  # of values that cannot be
+def makes_sense(e: Experience) -> bool:
+    """Whether the prior of a record's step and start-up are times."""
+    lead_s = e.workload.setup_s + (e.workload.startup_s or 0.0)
+    try:
+        return _is_time(prior_of(e).total_s) and math.isfinite(lead_s) and lead_s >= 0.0
+    except (ValueError, ArithmeticError, LookupError):
+        return False
 
 
 def is_here(e: Experience, machines: Collection[tuple[str, str]]) -> bool:
@@ -113,14 +123,13 @@ def relevant(
     no prediction: what is left then is chance, and what belongs to each plan alone.
     """
     known, machines = [e for e in experience if usable(e)], machines_of(nodes)
-    if len(known) <= MOST:
-        return known
 
     def rank(e: Experience) -> tuple[bool, bool, float, str, float]:
         own, here = e.workload.fingerprint == script, is_here(e, machines)
         return not own, not here, -(e.measured_at_s or 0.0), e.run, e.step_s
 
-    return sorted(known, key=rank)[:MOST]
+    chosen = known if len(known) <= MOST else sorted(known, key=rank)[:MOST]
+    return [e for e in chosen if makes_sense(e)]
 
 
 def kinship(e: Experience, script: str, machines: Collection[tuple[str, str]]) -> float:

@@ -101,6 +101,32 @@ def test_records_that_tell_too_little_are_passed_over():
     assert learn(ABCD, useless).n_rows == 0
 
 
+def spoiled(e, **values):
+    kinds = tuple(replace(kind, **values) for kind in e.workload.node_kinds)
+    return replace(e, workload=replace(e.workload, node_kinds=kinds))
+
+
+def test_records_that_make_no_sense_are_passed_over():
+    good, nan = experience(ABCD, "ab", 0.1), float("nan")
+    senseless = [
+        spoiled(good, c0_s=nan),
+        spoiled(good, c1_s=float("inf")),
+        replace(good, workload=replace(good.workload, setup_s=nan), startup_s=9.0),
+        replace(good, workload=replace(good.workload, setup_s=-99.0), startup_s=9.0),
+        replace(good, plan=replace(good.plan, n_workers=0, nodes=())),
+    ]
+    assert learn(ABCD, [*senseless, good]).n_rows == 1
+
+
+@pytest.mark.parametrize("rtt_s", [-0.1, float("inf"), float("nan")])
+def test_a_round_trip_that_cannot_be_counts_as_not_measured(rtt_s):
+    links = tuple(replace(link, rtt_s=rtt_s) for link in ABCD.network.links)
+    case = replace(ABCD, network=replace(ABCD.network, links=links))
+    found = links_between(case.nodes, case.network)
+    assert np.isfinite(found.one_way_s).all() and not found.known.any()
+    assert learn(case, [experience(case, "ab", 0.1)]).n_rows == 1
+
+
 def test_order_of_experience_does_not_matter():
     prior_s = step_time_s(plan_on("ab"), ABCD)
     seen = [experience(ABCD, "ab", prior_s * f) for f in (0.9, 1.1, 1.4)]
