@@ -115,13 +115,17 @@ def _set(
 
 
 @app.command("nic")
-def _nic(host: Name, rate: Annotated[str, Argument(metavar="RATE")]) -> None:
+def _nic(
+    host: Name, rate: Annotated[str, Argument(metavar="RATE", help="100mbit, 1gbit, none.")]
+) -> None:
     """Change the rate of a host's interface: scripts/lab nic h1 100mbit."""
     _hosts().set_nic(host, q.parse_rate_bytes_per_s(rate, "RATE"))
 
 
 @app.command("cpu")
-def _cpu(host: Name, cores: Annotated[str, Argument(metavar="CORES")]) -> None:
+def _cpu(
+    host: Name, cores: Annotated[str, Argument(metavar="CORES", help="0.45, or all.")]
+) -> None:
     """Change what a host may compute: scripts/lab cpu h2 0.2 (or all)."""
     _hosts().set_cpu(host, q.parse_cpus(cores, "CORES"))
 
