@@ -10,7 +10,7 @@ import numpy as np
 from policies.arrays import Floats
 from policies.cost_model import StepParts, checkpoint_s, evaluation_s
 from policies.robust import Correction, Posterior, before_any_row, robust_fit, standard
-from policies.rows import Rows, kinship, machines_of
+from policies.rows import Rows, is_time, kinship, machines_of
 from policies.schema import Experience, Node, Work
 
 # How far the assumed time may be off, as standard deviations of its logarithm: of every script,
@@ -60,10 +60,10 @@ def learn_pauses(rows: Rows, script: str, nodes: Sequence[Node]) -> LearnedPause
     for e, parts in zip(rows.experience, rows.parts, strict=True):
         own, weight = e.workload.fingerprint == script, kinship(e, script, machines)
         prior_s = _evaluation_s(e, parts)
-        if e.evaluation_s and _is_time(e.evaluation_s) and prior_s > 0.0:
+        if e.evaluation_s and is_time(e.evaluation_s) and prior_s > 0.0:
             evaluated.append(_Pause(math.log(e.evaluation_s / prior_s), own, weight))
         prior_s = checkpoint_s(e.workload.payload_bytes)
-        if e.checkpoint_s and _is_time(e.checkpoint_s):
+        if e.checkpoint_s and is_time(e.checkpoint_s):
             kept.append(_Pause(math.log(e.checkpoint_s / prior_s), own, weight))
     return LearnedPauses(
         _fit(evaluated, EVALUATION, OWN_EVALUATION), _fit(kept, CHECKPOINT, OWN_CHECKPOINT)
@@ -74,10 +74,6 @@ def _evaluation_s(e: Experience, parts: StepParts) -> float:
     """The prior of one epoch's evaluation; 0 where the script has none."""
     n_batches = max((fit.validation_steps for fit in e.workload.fits[:1]), default=0)
     return evaluation_s(parts, Work(0, 1.0, e.global_batch, n_batches))
-
-
-def _is_time(seconds: float) -> bool:
-    return math.isfinite(seconds) and seconds > 0.0
 
 
 def _features(shared: float, own_part: float, *, own: bool) -> Floats:

@@ -62,10 +62,8 @@ def recommend(
     """
     found = survey(situation, experience, prior)
     by_n = _forecasts(found)
-    choice = _choice(found, _open_to_choice(by_n, situation), 0 if at_step else seed)
+    choice = _choice(found, by_n, 0 if at_step else seed)
     chosen, rival = choice.chosen, choice.rival
-    if chosen.p_fits < P_REFUSED:
-        raise _refusal(chosen, by_n, situation)
     n, rows = chosen.plan.n_workers, _rows(found, by_n, chosen)
     other = None if rival is None else rival.candidate
     return Decision(
@@ -101,12 +99,14 @@ class _Choice:
     explored: bool
 
 
-def _choice(found: Survey, candidates: Sequence[Forecast], seed: int) -> _Choice:
+def _choice(found: Survey, by_n: dict[int, Forecast], seed: int) -> _Choice:
     """The best plan, or one that is tried; the best one's rival may be tried too."""
-    limits = found.situation.limits
+    limits, candidates = found.situation.limits, _open_to_choice(by_n, found.situation)
     greedy = best(candidates, limits.objective)
     rival = found.rival_of(greedy.plan)
     chosen = choose(candidates, limits, seed, () if rival is None else (rival,))
+    if chosen.p_fits < P_REFUSED:
+        raise _refusal(chosen, by_n, found.situation)
     if chosen == greedy:
         return _Choice(chosen, rival, explored=False)
     other = greedy if chosen == rival else found.rival_of(chosen.plan)

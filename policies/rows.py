@@ -98,7 +98,7 @@ def makes_sense(e: Experience) -> bool:
     """Whether the prior of a record's step and start-up are times."""
     lead_s = e.workload.setup_s + (e.workload.startup_s or 0.0)
     try:
-        return _is_time(prior_of(e).total_s) and math.isfinite(lead_s) and lead_s >= 0.0
+        return is_time(prior_of(e).total_s) and math.isfinite(lead_s) and lead_s >= 0.0
     except (ValueError, ArithmeticError, LookupError):
         return False
 
@@ -152,7 +152,7 @@ def rows_of(
     machines = machines_of(nodes)
     found = []
     for e in experience:
-        if e.steps > 0 and _is_time(e.step_s):
+        if e.steps > 0 and is_time(e.step_s):
             weight = e.steps / (e.steps + FEW_STEPS) * kinship(e, script, machines)
             found.append(_Row(e, prior_of(e), e.workload.fingerprint == script, weight))
     return _rows(found, prior.noise, prior.alone)
@@ -160,7 +160,7 @@ def rows_of(
 
 def sweep_rows(experience: Sequence[Experience]) -> Rows:
     """The rows of a sweep, whose scripts are all told apart and whose first steps are left out."""
-    timed = [e for e in experience if usable(e) and e.steps > 0 and _is_time(e.step_s)]
+    timed = [e for e in experience if usable(e) and e.steps > 0 and is_time(e.step_s)]
     return _rows([_Row(e, prior_of(e), True, e.steps / (e.steps + FEW_SWEPT)) for e in timed])
 
 
@@ -192,7 +192,8 @@ def _rows(found: Sequence[_Row], noise: float = 1.0, alone: float = 1.0) -> Rows
     return Rows(every, said, shared, log_ratio, weights, settings, numbers, std, noise * NOISE)
 
 
-def _is_time(seconds: float) -> bool:
+def is_time(seconds: float) -> bool:
+    """Whether a number can be what something took."""
     return math.isfinite(seconds) and seconds > 0.0
 
 
