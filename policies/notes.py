@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from policies.approximation import approximation_notes
 from policies.bandit import P_FITS
 from policies.forecast import Forecast
 from policies.node_start import not_up
@@ -23,6 +24,7 @@ def notes(chosen: Forecast, found: Survey, *, explored: bool) -> tuple[str, ...]
         *_of_the_choice(chosen, found, explored=explored),
         *_of_nodes_and_links(chosen, found),
         *path_notes(chosen.plan, found.paths),
+        *approximation_notes(chosen.candidate),
         *_of_the_script(chosen, found),
         *_assumed(chosen, found),
     )
@@ -61,7 +63,9 @@ def _of_nodes_and_links(chosen: Forecast, found: Survey) -> Iterator[str]:
 
 
 def _of_the_script(chosen: Forecast, found: Survey) -> Iterator[str]:
-    if found.situation.workload.n_batch_norms and not chosen.plan.options.sync_batchnorm:
+    is_exact = chosen.plan.strategy != "decentralized"
+    every_row = chosen.plan.options.sync_batchnorm or not found.situation.workload.n_batch_norms
+    if is_exact and not every_row:
         yield (
             "Batch normalisation takes each worker's own rows, so the curve is the same up to "
             "chance; --sync-batchnorm makes it exact."
