@@ -236,7 +236,8 @@ class Reviewer:
         names, found = _names(self._joining), outcome.result
         self._not_before_s |= {node.id: now_s + AGAIN_S for node in self._joining}
         if found is None:
-            self._stretch.note(f"{names} joined, but is left out: {outcome.error}.")
+            are = "is" if len(self._joining) == 1 else "are"
+            self._stretch.note(f"{names} joined, but {are} left out: {_sentence(outcome.error)}")
             return None
         self._around.join(found.nodes, found.measured)
         self._stretch.note_cluster(self._around.candidates)
@@ -249,7 +250,8 @@ class Reviewer:
         standing: Standing,
     ) -> Move | None:
         if outcome.result is None:
-            self._stretch.note(f"links and nodes could not be measured: {outcome.error}.")
+            why = _sentence(outcome.error)
+            self._stretch.note(f"links and nodes could not be measured: {why}")
             return None
         around, (network, speeds) = self._around, outcome.result
         factors = slow_factors(self._speeds, speeds)
@@ -304,6 +306,8 @@ class Reviewer:
 
     def _outlook(self, situation: Situation, standing: Standing) -> Outlook | None:
         standing.keep_segment()  # what was measured so far is experience, too
+        if self._plan.strategy == "pipeline":
+            return None  # its steps are not compared with those of other plans
         try:
             return outlook(
                 situation,
@@ -317,6 +321,12 @@ class Reviewer:
         except NoPlanError as error:
             logger.info("no other plan: %s", error)
             return None
+
+
+def _sentence(text: str | None) -> str:
+    """An error's text with a stop behind it, unless it brings one."""
+    said = text or "nothing is known of why"
+    return said if said.endswith((".", "?", "!")) else f"{said}."
 
 
 def _names(nodes: Sequence[Node]) -> str:
