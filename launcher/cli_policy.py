@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 DEFAULT_LAST = 50
 
 AnyRun = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="The run whose cluster and script are meant.")
+    str | None,
+    typer.Argument(metavar="RUN", help="Whose cluster and script are meant. Default: the newest."),
 ]
 Policy = Annotated[
-    str | None, typer.Option("--policy", metavar="NAME", help="Default: all, side by side.")
+    str | None,
+    typer.Option(
+        "--policy", metavar="NAME", help="Which policy to ask. Default: all, side by side."
+    ),
 ]
 Last = Annotated[
     str | None,
