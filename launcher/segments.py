@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 NEARLY_SILENT_S: Final = SILENT_S - 1.5  # of a node that another one has found silent
 RELEASE_S: Final = 10.0  # the nodes of workers that were ended are free again after at most so long
+FREED_S: Final = 1.0  # after the last segment, nodes are watched until free for at most so long
 _POLL_S: Final = 0.2
 
 
@@ -91,6 +92,7 @@ class Segments:
                 self._stretch.warn(text)
             raise
         finally:
+            self._let_go()
             self._sentries.dismiss()
         if (text := self._settled()) is not None:
             raise StorageError(text)
@@ -268,6 +270,15 @@ class Segments:
             self._lose(missing if is_over else self._sentries.silent(missing, SILENT_S))
             time.sleep(_POLL_S)
         self._stretch.meter.keep_only(around.nodes(used - around.lost))
+
+    def _let_go(self) -> None:
+        """Stop counting once the nodes are free: what follows is this machine's own work."""
+        segments = self._stretch.book.record.segments
+        used = set(segments[-1].plan.nodes) - self._around.lost if segments else set()
+        until_s = time.monotonic() + FREED_S
+        while used - {node.id for node in self._roster.free()} and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+        self._stretch.meter.keep_only(())
 
     # ------------------------------------------------------------------ a segment
 

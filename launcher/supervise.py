@@ -15,8 +15,9 @@ from policies.schema import Decision, Plan
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
-STOP_S = 5.0  # to stop at an agreed step, keep a checkpoint and release the nodes
-FORCE_S = 1.0  # before the limit, the nodes are released whatever happens
+STOP_S = 6.0  # to stop at an agreed step, keep a checkpoint and release the nodes
+FORCE_S = 2.0  # before the limit, the nodes are released whatever happens
+TURN_DECAY = 0.9  # of the longest time between two looks, which tells how busy this machine is
 ABORT_S = 10.0  # workers that were ended by force are waited for at most so long
 
 End = Literal["done", "budget", "deadline", "interrupted", "failed", "moved"]
@@ -140,6 +141,7 @@ class Supervisor:
         self._lost: Lost | None = None
         self._move: Move | None = None
         self._aborted_at_s: float | None = None
+        self._turned_at_s, self._turn_s = meter.clock(), 0.0
 
     def run(self) -> Ended:
         """Until the segment has ended, or must not go on."""
@@ -148,6 +150,7 @@ class Supervisor:
 
     def _run(self) -> Ended:
         while True:
+            self._turn()
             running = self._is_running()
             for event in self._training.events(POLL_S if running else 0.0, self._spare_s()):
                 self._standing.take(event)
@@ -159,6 +162,12 @@ class Supervisor:
                 return self._ended(forced)
             self._look()
             self._book.beat()
+
+    def _turn(self) -> None:
+        """Know how long it may be until the next look."""
+        now_s = self._meter.clock()
+        self._turn_s = max(now_s - self._turned_at_s, TURN_DECAY * self._turn_s)
+        self._turned_at_s = now_s
 
     def _is_running(self) -> bool:
         """Whether workers are held that may still report something."""
@@ -197,7 +206,7 @@ class Supervisor:
         limit = self._nearest_limit()
         if left_s < self._reserve_s() and self._stopping in (None, "moved"):
             self._ask_to_stop(limit, f"the {limit} is nearly reached: stopping at a checkpoint")
-        return limit if left_s < FORCE_S else None
+        return limit if left_s < FORCE_S + self._turn_s else None
 
     def _left_s(self) -> float:
         return seconds_left(self._meter, self._allowance.budget_usd, self._allowance.deadline_at_s)
@@ -215,7 +224,7 @@ class Supervisor:
         """What a stop needs: the step that runs, an evaluation, the checkpoint, the release."""
         at = self._standing
         step_s = at.step_times[-1] if at.step_times else self._expected_step_s or 0.0
-        return STOP_S + 2 * step_s + 2 * at.checkpoint_s + at.evaluation_s
+        return STOP_S + self._turn_s + 2 * step_s + 2 * at.checkpoint_s + at.evaluation_s
 
     def _ask_to_stop(self, end: End, text: str) -> None:
         self._stopping = end

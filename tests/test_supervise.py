@@ -82,7 +82,7 @@ def test_workers_that_do_not_react_are_left_before_the_limit(stage: Stage) -> No
 
 
 def test_a_script_that_ends_while_it_is_asked_to_stop_is_done(stage: Stage) -> None:
-    ended = stage.run((15.5, DONE), allowance=Allowance(20.0, None))
+    ended = stage.run((14.5, DONE), allowance=Allowance(20.0, None))
     assert ended.end == "done"
     assert ended.script_ended
 
@@ -232,3 +232,13 @@ def test_signals_are_left_alone_outside_of_the_main_thread() -> None:
     thread.start()
     thread.join()
     assert found == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_a_machine_that_seldom_comes_to_look_is_stopped_earlier(stage: Stage) -> None:
+    class Tardy:
+        def look(self, _: object) -> None:
+            stage.clock.sleep(2.8)
+
+    ended = stage.run(allowance=Allowance(60.0, None), stops_in_s=None, lookout=Tardy())
+    assert ended.end == "budget"
+    assert 60.0 - FORCE_S - 6.0 < stage.clock.now_s < 60.0 - FORCE_S
