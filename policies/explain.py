@@ -10,6 +10,7 @@ from policies.decentralized_placement import carried
 from policies.paths import Paths, paths_between
 from policies.reasons import farthest_rtt_s, parts_of, versus
 from policies.schema import DEFAULT_PATH, Basis, Candidate, Decision, Interval, Situation
+from policies.stage_reasons import stage_facts, stages_against, stages_text
 from policies.startup import startup_parts
 from policies.wording import count, dollars, duration, exchange_name, percent, size, workers
 
@@ -53,6 +54,8 @@ def explain(decision: Decision, situation: Situation) -> Explanation:
     nodes = tuple(sorted(situation.nodes, key=lambda node: node.id))
     situation = replace(situation, nodes=nodes)
     paths = paths_between(nodes, situation.network)
+    if decision.chosen.strategy == "pipeline":
+        return _explain_stages(decision, situation, paths)
     return Explanation(
         _why(decision, situation, paths),
         _not_fewer(decision, situation, paths),
@@ -60,6 +63,23 @@ def explain(decision: Decision, situation: Situation) -> Explanation:
         _facts(decision.candidate, situation, paths),
         _not_otherwise(decision),
         given_up(decision.candidate),
+    )
+
+
+def _explain_stages(decision: Decision, situation: Situation, paths: Paths) -> Explanation:
+    """Why these stages, and not one fewer or one more."""
+    chosen, links = decision.candidate, paths.default.links
+    return Explanation(
+        f"{stages_text(chosen, situation)}{_chance(decision, situation)}.",
+        stages_against(decision, chosen.plan.n_workers - 1, situation),
+        stages_against(decision, chosen.plan.n_workers + 1, situation),
+        (
+            *(Fact(*fact) for fact in stage_facts(chosen, situation, links)),
+            *_price(chosen, situation),
+            _startup(chosen, situation),
+            Fact("step", _range(chosen.prediction.step_s), "predicted"),
+            Fact("time", _range(chosen.prediction.time_s), "predicted"),
+        ),
     )
 
 

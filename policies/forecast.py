@@ -110,13 +110,20 @@ class Forecast:
 
 def forecast(plan: Plan, situation: Situation, links: Links, residual: Residual) -> Forecast:
     """Predict step time, time, cost and the probability to fit of one plan."""
-    workload, work = situation.workload, situation.work
-    parts = step_parts(plan, situation.nodes, links, workload, work.global_batch)
-    step = _corrected(parts.total_s, residual.step(parts))
-    startup = startup_time(startup_parts(plan, situation.nodes, workload), residual)
+    batch = situation.work.global_batch
+    parts = step_parts(plan, situation.nodes, links, situation.workload, batch)
+    step = corrected(parts.total_s, residual.step(parts))
+    return forecast_of(plan, parts, step, situation, residual)
+
+
+def forecast_of(
+    plan: Plan, parts: StepParts, step: LogNormal, situation: Situation, residual: Residual
+) -> Forecast:
+    """Predict time, cost and the probability to fit of a plan whose step is known."""
+    startup = startup_time(startup_parts(plan, situation.nodes, situation.workload), residual)
     starting = node_start(plan, situation.nodes, residual.node_start_by_type)
     if starting is not None:
-        startup = _sum(startup, _corrected(CONSTANTS.node_start_s, starting))
+        startup = _sum(startup, corrected(CONSTANTS.node_start_s, starting))
     if situation.data is not None:
         data_s, variance = bringing_s(plan, situation.data)
         startup = from_moments(startup.mean + data_s, startup.variance + variance)
@@ -143,10 +150,11 @@ def _steps_factor(worth: Efficiency | None) -> StepsFactor | None:
 
 def startup_time(parts: StartupParts, residual: Residual) -> LogNormal:
     """From the first node held to the first step, in seconds."""
-    return _corrected(parts.total_s, residual.startup.of(parts))
+    return corrected(parts.total_s, residual.startup.of(parts))
 
 
-def _corrected(prior_s: float, correction: Correction) -> LogNormal:
+def corrected(prior_s: float, correction: Correction) -> LogNormal:
+    """What the prior says, in seconds, as experience corrects it."""
     return LogNormal(math.log(max(prior_s, 1e-9)) + correction.mean, correction.std)
 
 
@@ -169,8 +177,8 @@ def _job_time(
     """
     work, payload_bytes = situation.work, situation.workload.payload_bytes
     training_s = work.steps * step.mean
-    evaluation = _corrected(evaluation_s(parts, work), pauses.evaluation)
-    checkpoints = _corrected(checkpoints_s(training_s, work, payload_bytes), pauses.checkpoint)
+    evaluation = corrected(evaluation_s(parts, work), pauses.evaluation)
+    checkpoints = corrected(checkpoints_s(training_s, work, payload_bytes), pauses.checkpoint)
     rest = (startup, evaluation, checkpoints)
     mean = training_s + CONSTANTS.release_s + math.fsum(each.mean for each in rest)
     variance = work.steps**2 * step.variance + math.fsum(each.variance for each in rest)

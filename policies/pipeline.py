@@ -128,13 +128,9 @@ def best_split(
     """Cuts a model into as many stages as there are nodes, so that a step is as short as can be.
 
     A step takes (m − 1) · period + trip, and the first stage's new weights, which are the last ones
-    to be ready. The period is that of the slowest stage or link; or, over
-    far links, a stage waits until one of the n − k micro-batches that it may hold has come back.
-    So a cut goes where little is sent, and where both sides have as much to do as their nodes can.
-    Of splits that take equally long, the one that sends least is chosen.
-
-    Exact: for each layer and number of stages behind it, all pairs of period and trip are kept that
-    no other pair beats in both. Takes O(layers² · stages) times the few pairs that remain.
+    to be ready. The period is that of the slowest stage or link; or, over far links, a stage waits
+    until one of the n − k micro-batches that it may hold has come back. Of splits that take equally
+    long, the one that sends least is chosen. Exact, see `_rests`.
 
     Args:
         parts: the layers, in order.
@@ -149,7 +145,24 @@ def best_split(
     if obstacle := _too_few_cuts(parts, len(nodes)):
         return obstacle
     sums = _Sums(parts, pass_s)
-    rests: dict[int, list[_Rest]] = {len(parts): [_Rest((), 0.0, 0.0)]}
+    rests = _rests(sums, nodes, hops, n_micro_batches)
+    if not rests:
+        return _too_large(sums, nodes)
+    return min(
+        (_finished(rest, n_micro_batches) for rest in rests),
+        key=lambda split: (split.step_s, sum(stage.sent_bytes for stage in split.stages)),
+    )
+
+
+def _rests(
+    sums: "_Sums", nodes: Sequence[StageNode], hops: Sequence[Hop], n_micro_batches: int
+) -> list[_Rest]:
+    """The ways to cut the whole model that no other beats in both period and trip.
+
+    From the last stage to the first: for each layer at which a stage may begin, those ways to cut
+    what follows are kept that no other beats. Takes O(layers² · stages) times the few that remain.
+    """
+    rests: dict[int, list[_Rest]] = {len(sums.parts): [_Rest((), 0.0, 0.0)]}
     for n_behind, node in enumerate(reversed(nodes)):
         hop = hops[len(nodes) - 1 - n_behind] if n_behind else None
         in_flight = min(n_behind + 1, n_micro_batches)
@@ -159,12 +172,7 @@ def best_split(
             for start in starts
             if (found := _rests_from(start, rests, sums, node, hop, in_flight, n_micro_batches))
         }
-    if not rests:
-        return _too_large(sums, nodes)
-    return min(
-        (_finished(rest, n_micro_batches) for rest in rests[0]),
-        key=lambda split: (split.step_s, sum(stage.sent_bytes for stage in split.stages)),
-    )
+    return rests.get(0, [])
 
 
 class _Sums:

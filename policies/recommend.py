@@ -106,7 +106,7 @@ def _choice(found: Survey, by_n: dict[int, Forecast], seed: int) -> _Choice:
     rival = found.rival_of(greedy.plan)
     chosen = choose(candidates, limits, seed, () if rival is None else (rival,))
     if chosen.p_fits < P_REFUSED:
-        raise _refusal(chosen, by_n, found.situation)
+        raise refusal(chosen, by_n, found.situation)
     if chosen == greedy:
         return _Choice(chosen, rival, explored=False)
     other = greedy if chosen == rival else found.rival_of(chosen.plan)
@@ -154,7 +154,8 @@ def rows_to_show(counts: Sequence[int], n: int) -> tuple[int, ...]:
     return tuple(sorted(musts | spread))
 
 
-def _refusal(likeliest: Forecast, by_n: dict[int, Forecast], situation: Situation) -> NoPlanError:
+def refusal(likeliest: Forecast, by_n: dict[int, Forecast], situation: Situation) -> NoPlanError:
+    """Why a run is not begun whose likeliest plan hardly keeps budget and deadline."""
     cheapest = min(by_n.values(), key=lambda f: (f.cost_usd, f.time.mean))
     limits, needs = situation.limits, f"about {duration(likeliest.time.mean)}"
     if likeliest.usd_per_h > 0:

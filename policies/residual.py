@@ -87,7 +87,8 @@ def learn(
         prior: of the weights, as the shipped sweep leaves it; standard normal by default.
     """
     with one_thread():
-        return _learn(situation, experience, COLD if prior is None else prior)
+        alike = [each for each in experience if each.plan.strategy != "pipeline"]
+        return _learn(situation, alike, COLD if prior is None else prior)
 
 
 def _learn(situation: Situation, experience: Sequence[Experience], believed: Prior) -> Residual:

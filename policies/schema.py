@@ -7,7 +7,10 @@ Times are seconds, sizes bytes, money US dollars.
 from dataclasses import dataclass, field
 from typing import Literal
 
-Strategy = Literal["allreduce", "direct", "decentralized"]
+from policies.pipeline import Part
+
+Strategy = Literal["allreduce", "direct", "decentralized", "pipeline"]
+Parallelism = Literal["data", "model", "auto"]
 Algorithm = Literal["one_shot", "two_shot", "ring", "two_level"]
 Objective = Literal["time", "cost"]
 PriceSource = Literal["label", "table", "option", "assumed", "own machine"]
@@ -148,6 +151,36 @@ class KindSpeed:
 
 
 @dataclass(frozen=True, slots=True)
+class StageKind:
+    """A kind of node as stages see it.
+
+    `slowness` is how many times as long as the first profiled kind it computes; `memory_bytes` what
+    a model may take there (None: not known).
+    """
+
+    kind: str
+    slowness: float
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLayers:
+    """A model as layers that may be trained in stages on several nodes.
+
+    `parts` and `pass_s` (what any pass takes beyond its layers) are for one of the `micro_batches`
+    of a step, on the first of `kinds`. `refusal` says why the model cannot be split, `differences`
+    what makes the curve another one than one machine's.
+    """
+
+    parts: tuple[Part, ...] = ()
+    pass_s: float = 0.0
+    micro_batches: int = 1
+    kinds: tuple[StageKind, ...] = ()
+    differences: tuple[str, ...] = ()
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """What the profiler learned of a script.
 
@@ -158,7 +191,8 @@ class Workload:
     there (Python, TensorFlow's import), where it was measured. `own_loop` says that the script
     brings its own `train_loop_per_worker`, which only TensorFlow's all-reduce can serve.
     `n_batch_norms` layers normalise over the batch. Without `uses_fit` the script applies gradients
-    in a loop of its own, which decentralized training cannot serve.
+    in a loop of its own, which decentralized training cannot serve. `layers` were measured only
+    where the model may be trained in stages.
     """
 
     fingerprint: str
@@ -177,6 +211,7 @@ class Workload:
     own_loop: bool = False
     n_batch_norms: int = 0
     uses_fit: bool = True
+    layers: ModelLayers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +235,8 @@ class PlanOptions:
     `direct`'s; `sites` are the groups of ranks that its two levels have; with `overlap` gradients
     leave while the backward pass still makes others. Under `sync_batchnorm` batch statistics are
     those of the global batch, at the price of two exchanges a layer; else each worker's own.
-    `asynchrony` is `decentralized`'s.
+    `asynchrony` is `decentralized`'s. A `pipeline` has a stage on each node, cut before the layers
+    of these numbers, and each batch goes through it in `micro_batches`.
     """
 
     cpus_per_worker: float
@@ -211,6 +247,8 @@ class PlanOptions:
     sync_batchnorm: bool = True
     overlap: bool = False
     asynchrony: Asynchrony | None = None
+    cuts: tuple[int, ...] = ()
+    micro_batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +304,8 @@ class Limits:
     """What the request allows. None means no limit (or: choose freely).
 
     `sync_batchnorm` asks for exact batch statistics under `direct` too. At most `max_started` of
-    the nodes that are not up may be started. With `allow_approximate` plans may change the learning
+    the nodes that are not up may be started. `parallelism` says whether workers share the data, or
+    the layers of the model. With `allow_approximate` plans may change the learning
     curve (`decentralized`, by `asynchrony`).
     """
 
@@ -281,6 +320,7 @@ class Limits:
     explore: float = 0.02
     sync_batchnorm: bool = False
     max_started: int | None = None
+    parallelism: Parallelism = "data"
     allow_approximate: bool = False
     asynchrony: Asynchrony = Asynchrony()
 
