@@ -28,6 +28,7 @@ from proof.contest import (
     without_workloads,
 )
 from proof.figures import predicted_against_measured, pyplot, regrets
+from proof.markdown import document
 from proof.money import MoneyScore, money_score, played_for_money
 from proof.problems import ALL_REDUCE_ONLY, Problem, problems_of
 from proof.scores import Played, Score, score
@@ -83,6 +84,9 @@ def main() -> int:
     goals = _show(tables, money, sizes, problems)
     if options.figures:
         _draw(options.figures, plays[WORKLOADS], list(tables[WORKLOADS].values()))
+    if options.markdown:
+        text = document(_about(sweep, problems), tables, money, sizes, goals)
+        options.markdown.write_text(text, encoding="utf-8")
     if options.json:
         numbers = {
             "choices": {t: {n: asdict(s) for n, s in x.items()} for t, x in tables.items()},
@@ -125,6 +129,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sweep", type=Path, default=SWEEP, help="the measured cells, a CSV file")
     parser.add_argument("--synthetic", action="store_true", help="made-up cells instead")
     parser.add_argument("--figures", type=Path, help="draw pictures into this folder")
+    parser.add_argument("--markdown", type=Path, help="write the tables to this file")
     return parser.parse_args()
 
 

@@ -23,6 +23,7 @@ from scripts.proof.contest import (
     without_workloads,
 )
 from scripts.proof.contest import played as played_by_all
+from scripts.proof.markdown import document
 from scripts.proof.money import Taken, Task, by_forecasts, rest_s, tasks_of
 from scripts.proof.problems import ALL_REDUCE_ONLY, problems_of
 from scripts.proof.scores import Played, Said, estimate, score
@@ -215,3 +216,16 @@ def test_tables_have_a_line_for_each_contender(problem):
     lines = choice_table("few", scores).splitlines()
     assert lines[0] == "few: 1 choices"
     assert [line.split("  ")[0] for line in lines[-2:]] == ["a rule", "another"]
+
+
+def test_a_document_holds_all_tables_and_says_what_was_missed(problem):
+    case = with_truth(problem, n1=1.0, n2=0.5)
+    scores = {name_after(run): score(name_after(run), [played(case, 1)]) for run in (0, 3)}
+    scores[FLOOR] = score(FLOOR, [played(case, 2)])
+    text = document("of 2 cells", {"one": scores}, {}, [], choice_goals({"one": scores}))
+    assert "### One" in text and "| ours, cold | 0 % (0) |" in text
+    assert "| hit cold | >= 85 % |" in text and "**missed**" in text
+    widths = {
+        line.count(" | ") for line in text.split("### One")[1].split("###")[0].splitlines() if line
+    }
+    assert len(widths) == 1
