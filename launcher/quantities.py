@@ -32,7 +32,8 @@ _BYTES_BY_UNIT = {
     "gb": 10**9,
     "gib": 2**30,
 }
-_MONEY = re.compile(r"^\$?\s*([^\s$]*?)\s*(?:usd|\$)?$", re.IGNORECASE)
+_MONEY = re.compile(r"^(?:usd|(?:us)?\$)?\s*([^\s$]*?)\s*(?:usd|\$)?$", re.IGNORECASE)
+_THOUSANDS = re.compile(r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$")
 
 
 def parse_budget_usd(text: str, option: str) -> float:
@@ -40,8 +41,8 @@ def parse_budget_usd(text: str, option: str) -> float:
     amount = _money(text)
     if amount is None:
         raise UsageError(
-            f"{option} {text!r} is not an amount of US dollars. Write for example {option} 5 or "
-            f"{option} '$5'."
+            f"{option} {text!r} is not an amount of US dollars. Write for example {option} 5, "
+            f"{option} 4.50 or {option} '$5'."
         )
     if amount <= 0:
         raise UsageError(f"{option} is {text}, and a run needs more than $0. Write {option} 5.")
@@ -220,7 +221,12 @@ def one_of(*words: str) -> Callable[[str, str], str]:
 
 def _money(text: str) -> float | None:
     match = _MONEY.match(text.strip())
-    return _finite(match[1].replace(",", "")) if match else None
+    if match is None:
+        return None
+    number = match[1]
+    if _THOUSANDS.match(number):  # 1,500; but 4,50 is no 450
+        number = number.replace(",", "")
+    return _finite(number)
 
 
 def _duration_s(text: str) -> float | None:
