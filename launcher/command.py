@@ -144,10 +144,19 @@ def execute(group: Any, words: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows ?
-    session = Session(Environment.read(), _terminal())
+    try:
+        session = Session(Environment.read(), _terminal())
+    except UsageError as error:
+        say(str(error))
+        return error.exit_code
+    return _execute(group, words, session)
+
+
+def _execute(group: Any, words: Sequence[str], session: Session) -> int:
     try:
         return _call(group, words, session)
     except TyperException as error:
@@ -162,6 +171,17 @@ def execute(group: Any, words: Sequence[str]) -> int:
         return 1
     except Exception as error:  # noqa: BLE001 - the last resort: one line, details in the log
         return _report_internal(error, session)
+
+
+def _open_streams() -> None:
+    """Put nothing in the place of standard streams that are closed, as by `>&-`."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w"))
 
 
 def _call(group: Any, words: Sequence[str], session: Session) -> int:

@@ -92,11 +92,15 @@ class Environment:
     def read(
         cls, environ: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> "Environment":
-        """Read the environment of this process (or the one given)."""
+        """Read the environment of this process (or the one given).
+
+        Raises:
+            UsageError: the current folder is gone, or there is no home folder.
+        """
         env = os.environ if environ is None else environ
         return cls(
-            home=Path(env.get("HOME") or Path.home()),
-            cwd=cwd or Path.cwd(),
+            home=_home(env),
+            cwd=cwd or _cwd(),
             launch={k: v for k, v in env.items() if k.startswith("LAUNCH_") and v.strip()},
             tf_config=env.get("TF_CONFIG") or None,
             ray_address=env.get("RAY_ADDRESS") or None,
@@ -107,6 +111,25 @@ class Environment:
             path=env.get("PATH", ""),
             credentials={k: v for k, v in env.items() if k.startswith(("AWS_", "GOOGLE_"))},
         )
+
+
+def _home(env: Mapping[str, str]) -> Path:
+    try:
+        return Path(env.get("HOME") or Path.home())
+    except RuntimeError:  # a container's user that nobody knows
+        raise UsageError(
+            "HOME is not set, and this user has no home folder. Set HOME to a folder that can be "
+            "written."
+        ) from None
+
+
+def _cwd() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            f"The current folder cannot be used: {error.strerror}. Go to one that exists: cd"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

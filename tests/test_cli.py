@@ -361,6 +361,27 @@ def test_help_comes_at_once_and_loads_nothing_heavy(tmp_path: Path) -> None:
     assert time.monotonic() - started_s < 5  # 0.2 s on an idle machine
 
 
+def test_closed_streams_and_a_folder_that_is_gone_are_no_reason_for_a_traceback(
+    store: RunStore, tmp_path: Path
+) -> None:
+    store.save(a_record())
+    launch = f"{sys.executable} -c 'from launcher.cli import main; main()' runs"
+    script = f"{launch} >&- || exit 3; {launch} 2>&- || exit 4; cd gone; rmdir ../gone; {launch}"
+    (tmp_path / "gone").mkdir()
+    done = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path / "home")},
+    )
+    assert done.returncode == 2, done.stderr
+    assert "launch: The current folder cannot be used" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_closed_pipe_is_no_error_worth_a_traceback(store: RunStore, tmp_path: Path) -> None:
     store.save(a_record())
     program = "from launcher.cli import main; main()"

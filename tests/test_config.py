@@ -22,9 +22,19 @@ def request(flags: Flags | None = None, **variables: str) -> Request:
     )
 
 
-@pytest.mark.parametrize("text", ["5", "$5", "5usd", "5 USD", "$ 5", "5$", "5.00", " 5 "])
+@pytest.mark.parametrize(
+    "text", ["5", "$5", "5usd", "5 USD", "$ 5", "5$", "5.00", " 5 ", "USD 5", "US$5"]
+)
 def test_a_budget_is_dollars_however_written(text: str) -> None:
     assert request(Flags(budget=text)).budget_usd == 5.0
+
+
+def test_a_comma_parts_thousands_and_never_cents() -> None:
+    assert request(Flags(budget="1,500")).budget_usd == 1500.0
+    assert request(Flags(budget="$12,345.60")).budget_usd == 12_345.6
+    for text in ("4,50", "0,5", "1,5000", "1,50.0", ",500"):
+        with pytest.raises(UsageError, match=r"not an amount of US dollars.*4\.50"):
+            request(Flags(budget=text))
 
 
 @pytest.mark.parametrize(
@@ -224,6 +234,21 @@ def test_every_option_reaches_the_request() -> None:
 def test_a_seed_is_drawn_only_when_none_is_given() -> None:
     assert request().seed == 7
     assert request(Flags(seed="0")).seed == 0
+
+
+def test_a_process_without_a_home_or_a_folder_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown_user() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown_user)
+    with pytest.raises(UsageError, match=r"HOME is not set.*Set HOME"):
+        Environment.read({}, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(UsageError, match=r"current folder cannot be used: No such file.*cd"):
+        Environment.read({"HOME": "/home/ada"})
 
 
 def test_the_environment_shows_what_the_rest_needs() -> None:
