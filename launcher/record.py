@@ -299,7 +299,7 @@ def load_record(document: str | bytes, path: str) -> RunRecord:
     remedy = f"Delete or move {path} if the run is of no use any more."
     try:
         data = json.loads(document)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}. {remedy}") from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if not isinstance(schema, int):
@@ -331,8 +331,9 @@ def timestamp(moment: datetime) -> str:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The moment that `timestamp` wrote."""
-    return datetime.fromisoformat(text)
+    """The moment that `timestamp` wrote; one without a zone is in UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _startup_s(segment: Segment) -> float | None:

@@ -16,6 +16,7 @@ from launcher.record import (
     CODEC,
     dump_record,
     load_record,
+    parse_timestamp,
     timestamp,
 )
 from launcher.runs import RunIndex, RunStore, open_store
@@ -102,7 +103,8 @@ def test_a_later_schema_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"schema": 1}', "null", '{"schema": "x"}']
+    "content",
+    ["", "{", "[]", "{}", '{"schema": 1}', "null", '{"schema": "x"}', "[" * 100_000],
 )
 def test_a_damaged_record_names_its_file_and_the_remedy(content: str) -> None:
     with pytest.raises(RecordError, match=r"x/run.json is damaged.*Delete or move"):
@@ -132,6 +134,12 @@ def test_a_moment_that_is_none_is_damage(key: str) -> None:
     document["segments"][0][key] = "soon"
     with pytest.raises(RecordError, match=r"is damaged.*soon"):
         load_record(json.dumps(document), "run.json")
+
+
+def test_a_moment_without_a_zone_is_in_utc() -> None:
+    document = json.loads(dump_record(a_record())) | {"heartbeat_at": "2026-11-30T12:00:00"}
+    record = load_record(json.dumps(document), "run.json")
+    assert parse_timestamp(record.heartbeat_at) == NOW
 
 
 def test_a_float_that_is_no_number_is_damage() -> None:
