@@ -24,7 +24,7 @@ from launcher.worker.job import Job
 from launcher.worker.observed import Observed, observe_evaluation
 from launcher.worker.output import captured_output
 from launcher.worker.path_reports import PathReports
-from launcher.worker.script import Stopped, UserScriptError
+from launcher.worker.script import Ending, Stopped, UserScriptError
 from launcher.worker.staging.use import data_in_use
 
 # Loggers whose lines are not the script's output; the last one is what Ray Train calls the
@@ -100,7 +100,8 @@ def _train(
         script.unpack(ray.get(job.artifacts), folder)
     resume = snapshot.load(ray.get(job.checkpoint)) if job.checkpoint is not None else None
     checkpoints = Attended(Checkpoints(channel, folder, listing, job.checkpoint_every_s), activity)
-    session = _watch(job, parallel, channel, activity, checkpoints, rank, resume)
+    ending = Ending()
+    session = _watch(job, parallel, channel, activity, checkpoints, rank, resume, ending)
     if session is not None:
         channel.obey(session.order)
     script.seed_everything(job.seed, job.frameworks if parallel is not None else ())
@@ -109,7 +110,7 @@ def _train(
     capture: AbstractContextManager[None] = contextlib.nullcontext()
     if rank == 0:
         capture = captured_output(_shown(channel, str(folder), job.shown_root))
-    how = _run_script(job, folder, capture, parallel, session)
+    how = _run_script(job, folder, capture, parallel, session, ending)
     if parallel is not None:
         PathReports(parallel.exchange, channel).script_ended()
     if session is not None and how == "done":
@@ -120,12 +121,17 @@ def _train(
 
 
 def _run_script(
-    job: Job, folder: Path, capture: AbstractContextManager[None], parallel: Any, session: Any
+    job: Job,
+    folder: Path,
+    capture: AbstractContextManager[None],
+    parallel: Any,
+    session: Any,
+    ending: Ending,
 ) -> str:
     """Run the script to its end: "done", or "stopped" by the launcher."""
     try:
         with capture:
-            script.run_script(job, folder)
+            script.run_script(job, folder, ending)
     except Stopped:
         return "stopped"
     except UserScriptError as error:
@@ -191,6 +197,7 @@ def _watch(
     checkpoints: Any,
     rank: int,
     resume: Any,
+    ending: Ending,
 ) -> Any:
     """The session of this rank, watching the frameworks' `fit`; None if there is no engine."""
     if parallel is None:
@@ -209,10 +216,10 @@ def _watch(
         hints=job.hints,
     )
     for name in job.frameworks:
-        watch(__import__(name), Observed(session, activity))
+        watch(__import__(name), Observed(session, activity, ending))
         observe_evaluation(__import__(name), activity)
     parallel.own.watcher = OwnLoopSession(
-        parallel, channel, activity, session.keep_files, session.finish
+        parallel, channel, activity, session.keep_files, session.finish, ending
     )
     return session
 

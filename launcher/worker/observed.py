@@ -5,21 +5,28 @@ from typing import Any
 
 from launcher.worker.activity import ActivityFile, Phase
 from launcher.worker.fits import FitCall, Watcher
+from launcher.worker.script import Ending
 
 EVALUATING_FUNCTIONS = ("test_function", "predict_function")
 
 
 class Observed:
-    """A `fits.Watcher` that passes all on to another one, and notes what phase it is."""
+    """A `fits.Watcher` that passes all on to another one, and notes what phase it is.
 
-    def __init__(self, watcher: Watcher, activity: ActivityFile) -> None:
-        self._watcher, self._activity = watcher, activity
+    Args:
+        ending: learns of it when the script is ended in a `fit`.
+    """
+
+    def __init__(
+        self, watcher: Watcher, activity: ActivityFile, ending: Ending | None = None
+    ) -> None:
+        self._watcher, self._activity, self._ending = watcher, activity, ending or Ending()
         self._is_first = True
 
     def run_fit(self, call: FitCall, train: Callable[[], Any]) -> Any:
         """Carry out a `fit`: what is neither a step nor an evaluation is the script's own."""
         self._is_first = True
-        with self._activity.during(Phase.BETWEEN):
+        with self._ending.noted(), self._activity.during(Phase.BETWEEN):
             return self._watcher.run_fit(call, train)
 
     def run_step(self, model: Any, execute: Callable[[], Any]) -> Any:

@@ -27,6 +27,35 @@ SETTLE_S = 0.2  # longest wait for one stream before the other goes on
 LONGEST_PREFIX = 120  # characters after which a partial line is known not to be noise
 
 
+class Tail:
+    """Keeps the end of what a script prints, for the case that it fails and nothing else tells why.
+
+    Attributes:
+        text: in whole lines.
+    """
+
+    def __init__(self, max_characters: int = 4000) -> None:
+        self._max, self._text = max_characters, ""
+
+    def take(self, stream: str, text: str) -> None:  # noqa: ARG002 - see `Emit`
+        """Take a piece of text of either stream."""
+        self._text = (self._text + text)[-2 * self._max :]
+
+    @property
+    def text(self) -> str:
+        """The last lines."""
+        text = self._text
+        if len(text) > self._max:
+            text = text[-self._max :].partition("\n")[2]
+        return text if not text or text.endswith("\n") else f"{text}\n"
+
+    @property
+    def quoted(self) -> str:
+        """The same as the end of a message; nothing if nothing was printed."""
+        text = self.text.strip()
+        return f" It has printed:\n{text}" if text else ""
+
+
 class _Stderr(io.TextIOBase):
     """`sys.stderr`: text goes straight to `emit`; its descriptor is 2, for subprocesses."""
 

@@ -13,7 +13,7 @@ from launcher.worker.channel import Channel
 from launcher.worker.data_parallel import DataParallel
 from launcher.worker.job import ORDER_STOP
 from launcher.worker.readings import Reading
-from launcher.worker.script import Stopped
+from launcher.worker.script import Ending, Stopped
 
 REPORT_EVERY_S = 0.5
 FROM_THE_TOP = (
@@ -32,6 +32,7 @@ class OwnLoopSession:
         activity: where it is noted that a loop trains, and that it moves.
         keep: keeps the script's files, and waits for it if told so.
         keep_results: keeps files and models.
+        ending: learns of it when the script is ended in a loop.
     """
 
     picks_rows = False
@@ -43,7 +44,9 @@ class OwnLoopSession:
         activity: ActivityFile,
         keep: Callable[[bool], None],
         keep_results: Callable[[], None],
+        ending: Ending | None = None,
     ) -> None:
+        self._ending = ending or Ending()
         self._parallel, self._channel, self._activity = parallel, channel, activity
         self._keep, self._keep_results = keep, keep_results
         self._n_steps = self._n_passes = self._n_in_pass = 0
@@ -73,11 +76,12 @@ class OwnLoopSession:
         self._activity.tick()
         if not self.wants_end():
             return
-        self._report()
-        self._channel.emit("warning", text=FROM_THE_TOP)
-        self._keep(True)
-        self._keep_results()
-        raise Stopped
+        with self._ending.noted():
+            self._report()
+            self._channel.emit("warning", text=FROM_THE_TOP)
+            self._keep(True)
+            self._keep_results()
+            raise Stopped
 
     def wants_end(self) -> bool:
         """Whether all ranks have agreed to stop."""

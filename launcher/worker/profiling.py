@@ -18,8 +18,8 @@ from launcher.worker.fits import FitCall, steps_per_execution, watch
 from launcher.worker.job import Job
 from launcher.worker.measurement import Measurement, Refusal
 from launcher.worker.model_facts import item_bytes, n_batch_norms, random_layers
-from launcher.worker.output import captured_output
-from launcher.worker.script import Stopped, UserScriptError
+from launcher.worker.output import Tail, captured_output
+from launcher.worker.script import Ending, ExitCodeError, Stopped, UserScriptError
 from launcher.worker.staging.use import data_in_use
 from launcher.worker.step_times import typical_step_s
 
@@ -84,18 +84,21 @@ def _profile(job: Job, folder: Path, called_s: float) -> Measurement:
     profiler.watch_own_loops()
     script.seed_everything(job.seed, job.frameworks if parallel is not None else ())
     profiler.started_s = time.perf_counter()
+    printed = Tail()
     try:
-        with captured_output(lambda _stream, _text: None):
-            script.run_script(job, folder)
+        with captured_output(printed.take):
+            script.run_script(job, folder, profiler.ending)
     except _ProfileDone as done:
         return replace(done.measurement, ready_s=profiler.started_s - called_s)
+    except ExitCodeError as error:
+        raise UserScriptError(printed.text + error.text) from None
     if profiler.own_loop is not None and parallel.own.n_applied:
         measurement = profiler.own_measurement()
         return replace(measurement, ready_s=profiler.started_s - called_s)
     raise ScriptError(
         f"{job.argv0} ended without training anything. launch needs a script that calls "
         "model.fit, applies gradients with a Keras optimizer, or defines "
-        "train_loop_per_worker(config)."
+        f"train_loop_per_worker(config).{printed.quoted}"
     )
 
 
@@ -106,6 +109,7 @@ class Profiler:
         self._parallel, self._echo, self._import_s = parallel, echo, import_s
         self._rows = _watch_rows(parallel) if parallel is not None else None
         self.started_s = 0.0
+        self.ending = Ending()
         self.own_loop: OwnLoopProfile | None = None
         self._timing = _Timing()
 
@@ -124,11 +128,13 @@ class Profiler:
         return self.own_loop.measurement(self._import_s, self.started_s)
 
     def _end_own_loop(self) -> None:
-        raise _ProfileDone(self.own_measurement())
+        with self.ending.noted():
+            raise _ProfileDone(self.own_measurement())
 
     def run_fit(self, call: FitCall, train: Callable[[], Any]) -> Any:
         """Measure; ends the script."""
-        raise _ProfileDone(self._measure(call, train))
+        with self.ending.noted():
+            raise _ProfileDone(self._measure(call, train))
 
     def run_step(self, model: Any, execute: Callable[[], Any]) -> Any:
         """One execution of the training function."""

@@ -34,12 +34,38 @@ class Stopped(BaseException):
     """
 
 
+class Ending:
+    """What has ended the script, which may catch even that (`except:`) and go on.
+
+    Attributes:
+        cause: as it was raised; None while the script runs.
+    """
+
+    def __init__(self) -> None:
+        self.cause: Stopped | None = None
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note what ends the script in the block. An ended script does not get into it."""
+        if self.cause is not None:
+            raise self.cause
+        try:
+            yield
+        except Stopped as cause:
+            self.cause = cause
+            raise
+
+
 class UserScriptError(Exception):
     """The user's script raised; carries what to show instead of a traceback of ours."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
+
+
+class ExitCodeError(UserScriptError):
+    """The script left with a code that says that it failed; why, it has printed itself."""
 
 
 def unpack(archive: bytes, folder: Path) -> None:
@@ -83,13 +109,27 @@ def script_environment(job: Job, folder: Path) -> Iterator[Path]:
         os.chdir(cwd)
 
 
-def run_script(job: Job, folder: Path) -> None:
+def run_script(job: Job, folder: Path, ending: Ending | None = None) -> None:
     """Run the script to its end.
+
+    Args:
+        ending: what has ended it counts, whatever the script made of it.
 
     Raises:
         UserScriptError: it raised, or left with a non-zero `sys.exit`.
         Stopped: the launcher stopped it.
     """
+    ending = ending or Ending()
+    try:
+        _run(job, folder)
+    except UserScriptError:
+        if ending.cause is None:
+            raise
+    if ending.cause is not None:
+        raise ending.cause
+
+
+def _run(job: Job, folder: Path) -> None:
     with script_environment(job, folder) as path, as_main_program():
         try:
             if job.kind == "fit":
@@ -136,7 +176,7 @@ def _check_exit_code(leaving: SystemExit, job: Job) -> None:
     if leaving.code in (None, 0):
         return
     if isinstance(leaving.code, int):
-        raise UserScriptError(f"{job.argv0} ended with sys.exit({leaving.code})\n") from None
+        raise ExitCodeError(f"{job.argv0} ended with sys.exit({leaving.code})\n") from None
     raise UserScriptError(f"{leaving.code}\n") from None
 
 

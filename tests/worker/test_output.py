@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.worker.output import _NoiseFilter, captured_output
+from launcher.worker.output import Tail, _NoiseFilter, captured_output
 
 
 class Heard:
@@ -198,3 +198,14 @@ def test_the_two_streams_keep_their_order() -> None:
             print(number, file=sys.stdout if number % 2 else sys.stderr)
     shown = "".join(text for _, text in found.pieces)
     assert shown.split() == [str(number) for number in range(200)]
+
+
+def test_a_tail_is_the_last_lines_of_both_streams() -> None:
+    tail = Tail(max_characters=30)
+    for number in range(100):
+        tail.take("stdout" if number % 2 else "stderr", f"line {number}\n")
+    assert tail.text == "line 97\nline 98\nline 99\n"
+    tail.take("stdout", "half")
+    assert tail.text.endswith("line 99\nhalf\n")
+    assert tail.quoted.startswith(" It has printed:\nline")
+    assert (Tail().text, Tail().quoted) == ("", "")

@@ -6,7 +6,13 @@ import pytest
 
 from launcher.errors import ScriptError
 from launcher.worker.job import Job
-from launcher.worker.script import Stopped, UserScriptError, run_script
+from launcher.worker.script import (
+    Ending,
+    ExitCodeError,
+    Stopped,
+    UserScriptError,
+    run_script,
+)
 
 SHOWN_ROOT = "/home/me/my project"
 
@@ -29,6 +35,7 @@ class Folder:
         *args: str,
         kind: str = "fit",
         params: str | None = None,
+        ending: Ending | None = None,
     ) -> None:
         job = Job(
             run="brave-otter",
@@ -42,7 +49,7 @@ class Folder:
             seed=7,
             params=params,
         )
-        run_script(job, self.path)
+        run_script(job, self.path, ending)
 
     def error(self, name: str = "train.py", **how: str) -> str:
         """What is shown of the script's error."""
@@ -165,6 +172,36 @@ def test_what_the_launcher_raises_passes_through_the_script(folder: Folder, name
         f"from {where} import {name}\ntry:\n    raise {name}('stop')\nexcept ValueError:\n    pass",
     )
     with pytest.raises((Stopped, ScriptError), match="stop"):
+        folder.run()
+
+
+@pytest.mark.parametrize("rest", ["pass", "raise SystemExit(1)", "raise ValueError('no model')"])
+def test_a_script_that_catches_what_ends_it_has_ended_all_the_same(
+    folder: Folder, rest: str
+) -> None:
+    ending, entered = Ending(), []
+
+    def train() -> None:
+        with ending.noted():
+            entered.append(1)
+            raise Stopped("stop")
+
+    sys.modules["training_of_a_test"] = type(sys)("training_of_a_test")
+    sys.modules["training_of_a_test"].train = train  # type: ignore[attr-defined]
+    folder.write(
+        "train.py",
+        "from training_of_a_test import train\n"
+        f"try:\n    train()\nexcept:\n    pass\ntry:\n    train()\nexcept:\n    {rest}",
+    )
+    with pytest.raises(Stopped, match="stop"):
+        folder.run(ending=ending)
+    del sys.modules["training_of_a_test"]
+    assert entered == [1]
+
+
+def test_an_exit_code_is_told_apart_from_a_traceback(folder: Folder) -> None:
+    folder.write("train.py", "print('no data')\nraise SystemExit(3)")
+    with pytest.raises(ExitCodeError):
         folder.run()
 
 
