@@ -60,10 +60,11 @@ class _File:
 
 
 class _Walk:
-    """Collects the files to pack, what was ignored, and warnings."""
+    """Collects the files and folders to pack, what was ignored, and warnings."""
 
     def __init__(self, root: Path, always: Path, excluded: Path | None) -> None:
         self.files: list[_File] = []
+        self.empty: list[str] = []  # folders of which no file is packed
         self.ignored: list[str] = []
         self.warnings: list[str] = []
         self._root, self._always, self._excluded = root, always, excluded
@@ -80,8 +81,11 @@ class _Walk:
         except OSError as error:
             self.warn(f"{self.name(folder)} cannot be read ({error.strerror}): skipped.")
             return
+        n_files = len(self.files)
         for entry in entries:
             self.entry(Path(entry.path), rules, (*above, real))
+        if above and len(self.files) == n_files:  # a script may want to write there
+            self.empty.append(f"{self.name(folder)}/")
 
     def entry(self, path: Path, rules: "tuple[_Rules, ...]", above: tuple[Path, ...]) -> None:
         """Take in a file or folder unless something speaks against it."""
@@ -147,6 +151,9 @@ def pack(root: Path, request: Request) -> Archive:
             bundle.writestr(entry, content)
             for digest in (everything, code) if file.name.endswith(".py") else (everything,):
                 _add(digest, f"{file.name}\0{mode:o}\0{len(content)}\0".encode(), content)
+        for name in filter(_is_unicode, sorted(walk.empty)):
+            bundle.writestr(_folder_entry(name), b"")
+            _add(everything, f"{name}\0".encode())
     return Archive(
         content=buffer.getvalue(),
         fingerprint=everything.hexdigest(),
@@ -219,6 +226,13 @@ def _entry(name: str, mode: int) -> zipfile.ZipInfo:
     entry.external_attr = (stat.S_IFREG | mode) << 16
     entry.create_system = 3  # Unix: the permissions above count
     entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
+
+
+def _folder_entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, EPOCH)
+    entry.external_attr = (stat.S_IFDIR | 0o755) << 16 | 0x10  # the last is DOS's sign of a folder
+    entry.create_system = 3
     return entry
 
 

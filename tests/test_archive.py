@@ -7,6 +7,7 @@ import pytest
 
 from launcher.archive import Archive, pack
 from launcher.errors import ScriptError
+from launcher.worker.script import unpack
 from tests.fakes import a_request
 
 
@@ -43,6 +44,20 @@ def test_all_files_of_the_folder_are_packed_in_order(root: Path) -> None:
     with zipfile.ZipFile(io.BytesIO(archive.content)) as bundle:
         assert bundle.read("data/a b ü.csv") == b"content"
     assert archive.n_files == 3
+
+
+def test_a_folder_without_a_file_is_there_for_the_script_to_write_in(root: Path) -> None:
+    (root / "out" / "plots").mkdir(parents=True)
+    put(root, "logs/old.csv")
+    put(root, "data/old.csv")
+    put(root, "__pycache__/train.pyc")
+    put(root, ".gitignore", "*.csv\ndata/\n")
+    before = packed(root).fingerprint
+    assert names(packed(root)) == [".gitignore", "train.py", "logs/", "out/", "out/plots/"]
+    unpack(packed(root).content, root.parent / "copy")
+    assert (root.parent / "copy" / "out" / "plots").is_dir()
+    (root / "new").mkdir()
+    assert packed(root).fingerprint != before
 
 
 def test_equal_folders_give_equal_bytes(root: Path, tmp_path: Path) -> None:
