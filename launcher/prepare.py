@@ -4,6 +4,7 @@ import importlib.metadata
 import logging
 import platform
 import re
+import tokenize
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
@@ -273,7 +274,8 @@ def _frameworks(script: Script) -> tuple[str, ...]:
     `tf.keras` in a `train_loop_per_worker` means legacy Keras, as Ray Train's back end has it:
     plain Keras 3 does not train under the strategy that such a function makes.
     """
-    names_keras = re.search(r"^\s*(import|from) keras\b", script.path.read_text("utf-8"), re.M)
+    with tokenize.open(script.path) as source:  # in the encoding that it declares
+        names_keras = re.search(r"^\s*(import|from) keras\b", source.read(), re.M)
     if script.kind == "train_loop_per_worker" and not names_keras:
         return ("tf_keras",)
     return script.frameworks
