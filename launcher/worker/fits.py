@@ -31,7 +31,9 @@ class FitCall:
         """Put a callback behind the script's own."""
         given = self.arguments.get("callbacks")
         if isinstance(given, self.framework.callbacks.CallbackList):
-            given.append(callback)
+            given.callbacks.append(callback)
+            callback.set_model(self.model)  # Keras does so only in a list that it makes itself
+            callback.set_params(getattr(given, "params", None) or {})
         else:
             self.arguments["callbacks"] = [*flat_callbacks(given), callback]
 
