@@ -1,5 +1,6 @@
 """Launch a script, or go on with a run."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ import numpy as np
 from launcher import stored
 from launcher.book import Book, now
 from launcher.config import Environment, Request
-from launcher.errors import UsageError
+from launcher.errors import StorageError, UsageError
 from launcher.guard import Guard, interrupt_main_thread
 from launcher.launch import Launch, Result, Screen
 from launcher.ownership import Driver, Watch, this_driver
@@ -18,6 +19,8 @@ from launcher.prepare import ship, versions
 from launcher.record import RunRecord, new_record
 from launcher.runs import RunIndex, RunStore, open_store
 from launcher.stored import Shipped
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,17 @@ def run(request: Request, around: Around, shipped: Shipped | None = None) -> Res
         return _guarded(request, around, shipped, store, book)
     finally:
         book.close()
-        if not book.record.segments and store.ownership(record.run).reached() == record.term:
-            stored.forget(store.folder(record.run))  # nothing was started: the name is free again
+        _free_name(store, book.record)
+
+
+def _free_name(store: RunStore, record: RunRecord) -> None:
+    """Leave nothing of a run of which nothing was started: its name is free again."""
+    try:
+        if not record.segments and store.ownership(record.run).reached() == record.term:
+            stored.forget(store.folder(record.run))
             store.index.forget(record.run)
+    except (StorageError, OSError) as error:  # how the run ended is what counts
+        logger.warning("The name %s stays taken: %s", record.run, error)
 
 
 def resume(name: str, request: Request, around: Around, watch: Watch | None = None) -> Result:

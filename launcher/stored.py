@@ -1,5 +1,6 @@
 """What a run has left in storage: the script's folder, checkpoints, artifacts."""
 
+import contextlib
 import io
 import json
 import logging
@@ -189,6 +190,7 @@ def forget(folder: Storage) -> None:
             logger.warning("%s", error)
     if folder.is_local:
         path = Path(folder.root)
-        for each in sorted(path.rglob("*"), reverse=True):
-            each.rmdir()
-        path.rmdir()
+        with contextlib.suppress(OSError):  # someone else's file, or a storage that fails
+            for each in sorted(path.rglob("*"), reverse=True):
+                each.rmdir()
+            path.rmdir()

@@ -263,3 +263,10 @@ def test_a_forgotten_run_leaves_its_name_free(folder: Storage) -> None:
     folder.write("checkpoints/1", b"x")
     forget(folder)
     assert not Path(folder.path()).exists()
+
+
+def test_what_cannot_be_removed_is_no_error(folder: Storage) -> None:
+    a_shipment().keep(folder)
+    (Path(folder.path()) / "link").symlink_to("nowhere")
+    forget(folder)
+    assert Path(folder.path()).exists()
