@@ -19,6 +19,7 @@ from launcher.worker.balance import Balance
 from launcher.worker.exchange import Exchange
 from launcher.worker.framework import Framework
 from launcher.worker.gradients import Gradients
+from launcher.worker.kept_state import KeptState
 from launcher.worker.logs import Logs
 from launcher.worker.metric_sums import metric_variables
 from launcher.worker.replicas import broadcast
@@ -56,7 +57,7 @@ class Replay:
     steps: int
 
 
-class DataParallel:
+class DataParallel(KeptState):
     """Trains one script on all ranks of an exchange as if they were one machine.
 
     Args:

@@ -43,6 +43,23 @@ class Decentralized:
 
 
 @dataclass(frozen=True, slots=True)
+class Stages:
+    """How workers train one model together, each a stage of it.
+
+    Attributes:
+        cuts: the numbers of the layers before which the model is cut; one less than workers.
+        n_layers: of the model that was measured.
+        n_micro_batches: that a batch is cut into.
+        secret: 32 random bytes that only this segment's workers know.
+    """
+
+    cuts: tuple[int, ...]
+    n_layers: int
+    n_micro_batches: int
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One segment of training, the same for all ranks.
 
@@ -63,6 +80,8 @@ class Job:
         artifacts: reference to the zipped files that rank 0 had left, or None.
         direct: how to exchange gradients; None leaves it to TensorFlow.
         decentralized: how to train without waiting for each other, instead.
+        stages: how to train one model in stages, instead.
+        parallelism: "data", "model" or "auto"; what the profiler is to measure for.
         shares: each rank's part of the global batch, any scale (empty for equal ones).
         watch: names this segment for the sentries of its nodes.
         data: where each rank finds the run's data (empty: there are none).
@@ -87,6 +106,8 @@ class Job:
     sync_batchnorm: bool = True
     direct: Direct | None = None
     decentralized: Decentralized | None = None
+    stages: Stages | None = None
+    parallelism: str = "data"
     shares: tuple[float, ...] = ()
     hints: tuple[str, ...] = ()
     watch: str = "segment"
@@ -104,6 +125,7 @@ class Event:
     progress    {fit, epoch, epochs, step, steps, loss, step_s}
     epoch       {fit, epoch, epochs, logs, took_s}
     steps       {fit, from_step, durations_s}
+    drift       {mean_staleness, oldest, n_dropped, n_transfers}: of decentralized training
     paths       {uses}: fields of `exchange.path_use.PathUse`
     nccl        {text}: the variables that were set
     checkpoint  {position, path, bytes, took_s}

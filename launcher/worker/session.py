@@ -77,7 +77,8 @@ class Session:
         if self._rank != 0:
             return
         self._checkpoints.write_artifacts(wait=True)
-        models = [] if self.model is None else [self.model]
+        is_known = self.model is not None and self._parallel.is_whole(self.model)
+        models = [self.model] if is_known else []
         models += [m for m in self._parallel.own.models.trained() if m is not self.model]
         self._checkpoints.write_models(models)
 
@@ -140,7 +141,7 @@ class Session:
         kept = self._finished[self._fit]
         if kept["state"] is not None:
             fits.build(call.model, call.arguments)
-            state.load_model_state(call.model, kept["state"])
+            self._parallel.load_model_state(call.model, kept["state"])
         history = call.framework.callbacks.History()
         history.history, history.epoch = dict(kept["history"]), list(kept["epoch"])
         history.params = dict(kept["params"])
@@ -156,7 +157,7 @@ class Session:
         """Set back what callbacks did at the beginning of training and, again, of the epoch."""
         assert self._resume is not None
         current = self._resume["current"]
-        state.load_model_state(self.model, current["state"])
+        self._parallel.load_model_state(self.model, current["state"])
         state.load_callback_states([*self._callbacks, self.model.history], current["callbacks"])
         if current["metrics"] is not None:
             self._parallel.load_metric_state(self.model, current["metrics"])
@@ -185,7 +186,7 @@ class Session:
         """All of the script's callbacks have begun; variables exist."""
         if self._resumes_here:
             assert self._resume is not None
-            state.load_model_state(self.model, self._resume["current"]["state"])
+            self._parallel.load_model_state(self.model, self._resume["current"]["state"])
             self.model._initial_epoch = self._epoch  # beats BackupAndRestore (Keras 3)
         self._parallel.prepare(self.model)
         self._channel.emit(
@@ -200,8 +201,10 @@ class Session:
         self._epoch, self._step = epoch, 0
         if self._pending == ORDER_STOP:
             self._obey(ORDER_STOP)
-        elif not self._is_first_step and self._checkpoints.pace.is_due_between():
-            self._save(wait=False)
+        else:
+            is_due = not self._is_first_step and self._checkpoints.pace.is_due_between()
+            if self._parallel.agree(is_due):
+                self._save(wait=False)
 
     def epoch_end(self, epoch: int, params: dict[str, Any], logs: dict[str, Any]) -> None:
         """Report the epoch; make sure that all ranks saw the same data."""
@@ -250,7 +253,7 @@ class Session:
             "history": {name: _plain(values) for name, values in history.history.items()},
             "epoch": [int(epoch) for epoch in history.epoch],
             "params": {k: v for k, v in params.items() if snapshot.is_plain(v)},
-            "state": state.model_state(self.model),
+            "state": self._parallel.finished_state(self.model),
             "callbacks": state.callback_states(self._callbacks),
         }
 
@@ -326,8 +329,9 @@ class Session:
         All that is kept is a copy: it is packed while training goes on.
         """
         began_s, metrics = time.perf_counter(), None
-        if not finished and self._step:
-            metrics = self._parallel.metric_state(self.model)
+        if not finished:
+            self._parallel.collect(self.model)
+            metrics = self._parallel.metric_state(self.model) if self._step else None
         if self._rank != 0:
             return
         position = {
@@ -335,6 +339,7 @@ class Session:
             "epoch": 0 if finished else self._epoch,
             "step": 0 if finished else self._step,
             "total_steps": self._total_steps,
+            **({} if finished else self._parallel.positions(self.model)),
         }
         self._checkpoints.write(
             {
@@ -349,7 +354,7 @@ class Session:
 
     def _current(self, metrics: list[np.ndarray] | None) -> dict[str, Any]:
         return {
-            "state": state.model_state(self.model),
+            "state": self._parallel.model_state(self.model),
             "metrics": metrics,
             "callbacks": state.callback_states([*self._callbacks, self.model.history]),
             "data_hash": str(self._parallel.data_hash()) if self._step else None,

@@ -26,7 +26,7 @@ def model_state(model: Any) -> dict[str, Any]:
     return {
         "model": [np.asarray(variable) for variable in model.variables],
         "optimizer": [np.asarray(variable) for variable in _optimizer_variables(optimizer)],
-        "learning_rate": _learning_rate(optimizer),
+        "learning_rate": learning_rate(optimizer),
     }
 
 
@@ -42,7 +42,7 @@ def load_model_state(model: Any, state: dict[str, Any]) -> None:
     _assign(model.variables, state["model"], "weights")
     _assign(_optimizer_variables(optimizer), state["optimizer"], "optimizer variables")
     rate = state["learning_rate"]
-    if rate is not None and _learning_rate(optimizer) not in (None, rate):
+    if rate is not None and learning_rate(optimizer) not in (None, rate):
         assert optimizer is not None
         with contextlib.suppress(TypeError):  # legacy Keras: a schedule decides
             optimizer.learning_rate = rate
@@ -137,7 +137,7 @@ def _can_be_built(optimizer: Any) -> bool:
     return hasattr(optimizer, "build") and not is_built
 
 
-def _learning_rate(optimizer: Any) -> float | None:
+def learning_rate(optimizer: Any) -> float | None:
     """The optimizer's rate, or None where a schedule decides."""
     rate = getattr(optimizer, "learning_rate", None)
     try:
@@ -146,7 +146,12 @@ def _learning_rate(optimizer: Any) -> float | None:
         return None
 
 
-def _assign(variables: Sequence[Any], arrays: Sequence[Any], what: str) -> None:
+def check_shapes(variables: Sequence[Any], arrays: Sequence[Any], what: str) -> None:
+    """Refuses arrays that were kept of another model.
+
+    Raises:
+        RecordError: there are more, fewer or others.
+    """
     shapes = [tuple(variable.shape) for variable in variables]
     kept = [np.shape(array) for array in arrays]
     if shapes != kept:
@@ -154,5 +159,9 @@ def _assign(variables: Sequence[Any], arrays: Sequence[Any], what: str) -> None:
             f"The checkpoint holds {len(kept)} {what}, the script's model has {len(shapes)} "
             "(or other shapes): the script has changed. Start a new run."
         )
+
+
+def _assign(variables: Sequence[Any], arrays: Sequence[Any], what: str) -> None:
+    check_shapes(variables, arrays, what)
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)

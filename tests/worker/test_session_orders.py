@@ -11,12 +11,13 @@ from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.fits import FitCall
 from launcher.worker.job import ORDER_CHECKPOINT, ORDER_NONE, ORDER_STOP
+from launcher.worker.kept_state import KeptState
 from launcher.worker.script import Stopped
 from launcher.worker.session import Session
 from tests.fakes import FakeKeeper
 
 
-class FakeParallel:
+class FakeParallel(KeptState):
     """An engine of one worker: what is requested is agreed at the next step."""
 
     def __init__(self) -> None:
