@@ -14,19 +14,12 @@ import optuna
 from optuna.trial import TrialState
 
 from launcher.search_space import Choice, Parameter, Space, Value
+from policies.proposals import LearnedProposals, Shown
 from policies.tuning import HALVING, rungs
 
 SearcherName = Literal["tpe", "random", "lstm"]
 SEARCHERS: tuple[SearcherName, ...] = ("tpe", "random", "lstm")
 N_RANDOM = 6  # trials before TPE models what it saw
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A trial as far as it has come: a point of the unit cube, and a loss (None: none yet)."""
-
-    point: tuple[float, ...]
-    loss: float | None
 
 
 class Proposes(Protocol):
@@ -57,7 +50,7 @@ class Search:
     Args:
         mode: whether a small or a large metric is good.
         epochs: of a whole trial, where that is known; without, none is stopped early.
-        propose: takes the searcher's place, where it is not one of Optuna's.
+        propose: takes the searcher's place.
     """
 
     def __init__(
@@ -70,6 +63,8 @@ class Search:
         propose: Proposes | None = None,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        if searcher == "lstm" and propose is None:
+            propose = LearnedProposals(len(space.parameters), seed)
         self._space, self._propose, self._mode = space, propose, mode
         self._study = optuna.create_study(
             sampler=_sampler(searcher, seed % 2**32),

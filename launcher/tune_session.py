@@ -19,7 +19,7 @@ from launcher.progress_streams import make_progress
 from launcher.record import CODEC, RunRecord
 from launcher.runs import open_store
 from launcher.search_space import Space
-from launcher.searching import Ended, Proposes, Search, SearcherName
+from launcher.searching import Ended, Search, SearcherName
 from launcher.space_file import read_space
 from launcher.stored import Shipped
 from launcher.trials import SpawnedTrials, Trials
@@ -83,9 +83,7 @@ def _searched(
 def make_search(record: TuneRecord, space: Space, epochs: int | None) -> Search:
     """The search as the record asks for it."""
     name: SearcherName = record.searcher  # type: ignore[assignment] # the command line saw to it
-    propose: Proposes | None = None
-    seed = record.request.seed
-    return Search(space, name, seed, record.mode or "min", epochs, propose)
+    return Search(space, name, record.request.seed, record.mode or "min", epochs)
 
 
 def ended(trial: Trial) -> Ended:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from launcher.search_space import Value
-from launcher.searching import Ended, Search, Shown
+from launcher.searching import Ended, Search
 from launcher.space_file import read_space
+from policies.proposals import Shown
 
 SPACE = read_space(
     "kind: [a, b]\nx: {float: [0, 1], default: 0.5}\n"
@@ -32,7 +33,7 @@ def test_the_first_trial_has_the_defaults() -> None:
     assert a_search().ask(0)["x"] == 0.5
 
 
-@pytest.mark.parametrize("searcher", ["tpe", "random"])
+@pytest.mark.parametrize("searcher", ["tpe", "random", "lstm"])
 def test_every_proposal_is_of_the_space_and_the_same_for_a_seed(searcher: str) -> None:
     found = searched(a_search(searcher), 12)
     for params in found:
