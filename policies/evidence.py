@@ -83,14 +83,13 @@ KINDS: Final = ("shared", "computing", "exchanging")
 def swept(rows: Rows) -> Swept:
     """With columns for each script, as a user's script has deviations of its own."""
     scripts = sorted({e.workload.fingerprint for e in rows.experience})
-    own = np.zeros((len(rows.experience), len(scripts), len(OWN)))
-    for i, e in enumerate(rows.experience):
-        own[i, scripts.index(e.workload.fingerprint)] = rows.shared[i, list(OWN)]
+    names = np.array([e.workload.fingerprint for e in rows.experience])
+    own = [rows.own * (names == script)[:, None] for script in scripts]
     shared = rows.shared.copy()
     shared[:, list(OWN)] = 0.0
     kinds = [KINDS.index("computing" if i in OWN_COMPUTING else "exchanging") for i in OWN]
     kind = np.array([0] * N_FEATURES + kinds * len(scripts), dtype=np.int64)
-    return Swept(rows, np.column_stack([shared, own.reshape(len(own), -1)]), kind)
+    return Swept(rows, np.column_stack([shared, *own]), kind)
 
 
 def estimated(found: Swept) -> tuple[Scales, Floats]:
@@ -185,9 +184,8 @@ def _several(
 def _off(found: Swept, scales: Scales, used: Floats, out: Bools) -> Floats:
     """How many deviations off each row is that is left out, shape `(L,)`."""
     posterior = found.posterior(scales, used, ~out)
-    x, rows = found.rows.shared[out].copy(), found.rows
-    own = x[:, list(OWN)] * own_scales(scales)
-    x[:, list(OWN)] = 0.0
+    rows, x = found.rows, found.columns[out, :N_FEATURES]
+    own = rows.own[out] * own_scales(scales)
     weights, covariance = posterior.weights[:N_FEATURES], posterior.covariance
     variance = np.einsum("ij,ij->i", x @ covariance[:N_FEATURES, :N_FEATURES], x)
     variance += (own**2).sum(axis=1) + (scales.alone * rows.plan_std[out]) ** 2

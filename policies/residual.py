@@ -19,6 +19,7 @@ from policies.features import (
 )
 from policies.node_start import learn_node_starts
 from policies.one_thread import one_thread
+from policies.others import with_others, without_others
 from policies.pauses import LearnedPauses, learn_pauses
 from policies.robust import (
     Correction,
@@ -111,11 +112,11 @@ def _learn(situation: Situation, experience: Sequence[Experience], believed: Pri
     change, stretch = changed(rows, nodes, believed), rows.stretch(believed)
     weight = rows.weight if change is None else rows.weight * change.weight_of(rows)
     groups = Groups(rows.group, rows.plan_std * stretch[rows.group])
+    x, prior = with_others(rows, script, believed)
+    fit = robust_fit(x, rows.log_ratio, weight, rows.noise, prior=prior, groups=groups)
     return replace(
         cold,
-        posterior=robust_fit(
-            rows.shared, rows.log_ratio, weight, rows.noise, prior=believed, groups=groups
-        ),
+        posterior=without_others(fit),
         group_by_setting=rows.settings,
         n_rows=len(rows.experience),
         stretch=tuple(stretch.tolist()),

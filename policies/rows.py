@@ -12,6 +12,7 @@ from policies.cost_model import StepParts, step_parts
 from policies.features import (
     N_FEATURES,
     NOISE,
+    OWN,
     Setting,
     features,
     never_learned,
@@ -44,7 +45,9 @@ class Rows:
 
     Attributes:
         parts: what the prior said of each.
-        shared: features that all plans share, shape `(R, N_FEATURES)`.
+        shared: features that all plans share, and the script's own where it is the one that is
+            asked about, shape `(R, N_FEATURES)`.
+        own: each row's script's own features, whichever it is, shape `(R, len(OWN))`.
         log_ratio: log(observed / prior), shape `(R,)`.
         weight: in (0, 1], shape `(R,)`.
         settings: what each row's plan was, with its number in `group`.
@@ -56,6 +59,7 @@ class Rows:
     experience: tuple[Experience, ...]
     parts: tuple[StepParts, ...]
     shared: Floats
+    own: Floats
     log_ratio: Floats
     weight: Floats
     settings: dict[Setting, int]
@@ -175,11 +179,15 @@ class _Row:
 def _rows(found: Sequence[_Row], noise: float = 1.0, alone: float = 1.0) -> Rows:
     """Rows whose noise and own deviations are so many times as large as assumed."""
     settings: dict[Setting, int] = {}
-    shared, group, figures = np.zeros((len(found), N_FEATURES)), [], []
+    shared, own = np.zeros((len(found), N_FEATURES)), np.zeros((len(found), len(OWN)))
+    group, figures = [], []
     for i, row in enumerate(found):
         e, parts = row.experience, row.parts
         setting = setting_of(e.workload.fingerprint, parts)
-        shared[i] = features(parts, own=row.own)
+        shared[i] = features(parts, own=True)
+        own[i] = shared[i, list(OWN)]
+        if not row.own:
+            shared[i, list(OWN)] = 0.0
         group.append(settings.setdefault(setting, len(settings)))
         # Less of what rests on assumptions.
         variance = (noise * noise_std(parts)) ** 2 + never_learned(parts)
@@ -189,7 +197,7 @@ def _rows(found: Sequence[_Row], noise: float = 1.0, alone: float = 1.0) -> Rows
     every = tuple(row.experience for row in found)
     said = tuple(row.parts for row in found)
     numbers = np.array(group, np.int64)
-    return Rows(every, said, shared, log_ratio, weights, settings, numbers, std, noise * NOISE)
+    return Rows(every, said, shared, own, log_ratio, weights, settings, numbers, std, noise * NOISE)
 
 
 def is_time(seconds: float) -> bool:

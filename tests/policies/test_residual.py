@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from policies.cost_model import step_time_s
-from policies.features import N_COMPUTING, features
+from policies.features import N_COMPUTING, NOISE, OWN_EXCHANGE, features
 from policies.forecast import forecast
 from policies.links import links_between
 from policies.residual import learn
@@ -99,6 +99,28 @@ def test_records_that_tell_too_little_are_passed_over():
         replace(good, startup_s=-1.0, steps=0),
     ]
     assert learn(ABCD, useless).n_rows == 0
+
+
+def test_many_runs_of_one_other_script_are_not_taken_for_many_scripts():
+    """Its exchanges may take longer by something of its own: no number of its runs tells."""
+    runs = runs_at(0.005, n_runs=40)
+    one, many = (
+        [
+            replace(e, workload=replace(e.workload, fingerprint=f"script-{i % n_scripts}"))
+            for i, e in enumerate(runs)
+        ]
+        for n_scripts in (1, 8)
+    )
+    own = OWN_EXCHANGE * predicted_share(ABCD, "ab")
+    assert predicted(ABCD, "ab", one).sigma ** 2 > NOISE**2 + own**2
+    assert moved_by(one) < moved_by(many)
+    assert predicted(ABCD, "ab", one).sigma > predicted(ABCD, "ab", many).sigma
+
+
+def predicted_share(case, names):
+    links = links_between(case.nodes, case.network)
+    parts = forecast(plan_on(names), case, links, learn(case, [])).parts
+    return parts.exchange_s / parts.total_s
 
 
 def spoiled(e, **values):
