@@ -53,6 +53,7 @@ class View:
 
     def result(self, entry: Entry) -> int:
         """Show how a run ended; its exit code."""
+        self.session.has_ended = True
         self.viewer.lines.pause()
         sys.stderr.write(entry.text)
         self.print_record(entry)
@@ -87,8 +88,8 @@ def detach(
     Returns:
         0 once training has begun; the run's exit code if it ended before.
     """
-    orders = _orders(session, request, shipped, run)
-    with _view(session, is_json=request.json) as view:
+    orders = make_orders(session, request, shipped, run)
+    with open_view(session, is_json=request.json) as view:
         target = find_target(request.address, request.ray_address, None)
         if target is None:
             followed = _start_here(orders)
@@ -96,14 +97,20 @@ def detach(
             followed = _start_there(target, orders, view, has_storage=has_storage)
         follower = Follower(followed, view.viewer)
         try:
-            return _until_training(view, follower)
+            begun = until_begun(view, follower)
+            if begun.kind == "result":
+                return view.result(begun)
+            return until_training(view, follower, begun)
         except KeyboardInterrupt:
             view.stage("stopping before training begins")
             followed.stop()
             return view.result(follower.until("result"))
 
 
-def _orders(session: Session, request: Request, shipped: Shipped | None, run: str | None) -> Orders:
+def make_orders(
+    session: Session, request: Request, shipped: Shipped | None, run: str | None
+) -> Orders:
+    """What a driver elsewhere is to do: launch what is shipped, or go on with a run."""
     is_tty = session.terminal.stdout_is_tty
     return Orders(
         request,
@@ -138,17 +145,22 @@ def _start_there(target: Target, orders: Orders, view: View, *, has_storage: boo
     return HostFollowed(start_on_head(orders))
 
 
-def _until_training(view: View, follower: Follower) -> int:
+def until_begun(view: View, follower: Follower) -> Entry:
+    """Follow until the run has its name, which is remembered, or has ended without one."""
     begun = follower.until("begun", "result")
-    if begun.kind == "result":
-        return view.result(begun)
-    run, record = str(begun.detail["run"]), begun.detail["record"]
-    host = str(record["owner"]).rpartition("@")[2].rpartition(":")[0]
-    view.session.index.remember(run, str(record["storage"]), host)
-    follower.run = run
+    if begun.kind == "begun":
+        follower.run = str(begun.detail["run"])
+        storage = str(begun.detail["record"]["storage"])
+        view.session.index.remember(follower.run, storage, _host_of(begun))
+    return begun
+
+
+def until_training(view: View, follower: Follower, begun: Entry) -> int:
+    """Follow until training has begun, and leave it; 0, or the exit code if it ended before."""
     entry = follower.until("training", "result")
     if entry.kind == "result":
         return view.result(entry)
+    run, record, host = follower.run, begun.detail["record"], _host_of(begun)
     view.print_record(begun)
     is_elsewhere = host != socket.gethostname() and "://" not in record["storage"]
     where = f" It is kept in {record['storage']} on {host}." if is_elsewhere else ""
@@ -159,6 +171,10 @@ def _until_training(view: View, follower: Follower) -> int:
     return 0
 
 
+def _host_of(begun: Entry) -> str:
+    return str(begun.detail["record"]["owner"]).rpartition("@")[2].rpartition(":")[0]
+
+
 # ---------------------------------------------------------------------- attach and stop
 
 
@@ -166,7 +182,7 @@ def attach(
     session: Session, run: str, store: RunStore, address: str | None, *, is_json: bool
 ) -> int:
     """Follow a run until it ends; its exit code. Ctrl-C leaves it alone."""
-    with _view(session, is_json=is_json) as view:
+    with open_view(session, is_json=is_json) as view:
         follower = Follower(find(view, run, store, address), view.viewer, run)
         try:
             return view.result(follower.catch_up() or follower.until("result"))
@@ -186,7 +202,7 @@ def stop(session: Session, run: str, store: RunStore, address: str | None) -> in
         if status not in {"running", "detached"}:
             remedy = f" Go on with it: launch resume {run}" if status != "done" else ""
             raise UsageError(f"{run} is not running: {status}.{remedy}")
-    with _view(session, kinds=STOP_KINDS) as view:
+    with open_view(session, kinds=STOP_KINDS) as view:
         followed = find(view, run, store, address)
         ended = next((e for e in followed.entries() if e.kind == "result"), None)
         if ended is None:
@@ -236,7 +252,7 @@ def _host(view: View, run: str, address: str | None, *, must_answer: bool) -> An
 
 
 @contextmanager
-def _view(
+def open_view(
     session: Session, *, is_json: bool = False, kinds: frozenset[str] | None = None
 ) -> Iterator[View]:
     """The standard streams as a view; leaves the terminal clean and Ray, if it was joined."""

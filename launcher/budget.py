@@ -23,6 +23,7 @@ class Meter:
     earlier_usd: float = 0.0
     _held: dict[str, tuple[float, float]] = field(default_factory=dict)  # id → ($/h, since)
     _released_usd: float = 0.0
+    _upkeep: tuple[float, float] = (0.0, 0.0)  # $/h, since
 
     def hold(self, nodes: Iterable[Node]) -> None:
         """Start counting nodes that are not held yet."""
@@ -41,11 +42,17 @@ class Meter:
     def release_all(self) -> None:
         """Stop counting."""
         self.keep_only(())
+        self.keep_up(0.0)
 
     def forget(self, nodes: Iterable[Node]) -> None:
         """Do not count these at all: they were asked for and never came."""
         for node in nodes:
             self._held.pop(node.id, None)
+
+    def keep_up(self, usd_per_h: float) -> None:
+        """Count so much an hour until all is released: of machines that only serve the nodes."""
+        self._released_usd = self.session_usd - self._held_usd
+        self._upkeep = (usd_per_h, self.clock())
 
     def add(self, usd: float) -> None:
         """Count what is owed beside the time that nodes are held."""
@@ -53,14 +60,20 @@ class Meter:
 
     @property
     def usd_per_h(self) -> float:
-        """What the nodes held now cost per hour."""
-        return sum(price for price, _ in self._held.values())
+        """What the nodes held now, and those that serve them, cost per hour."""
+        return self._upkeep[0] + sum(price for price, _ in self._held.values())
 
     @property
     def session_usd(self) -> float:
         """What this stretch of the run has cost until now, in dollars."""
+        usd_per_h, since_s = self._upkeep
+        upkeep_usd = usd_per_h * (self.clock() - since_s) / SECONDS_PER_HOUR if usd_per_h else 0.0
+        return self._released_usd + upkeep_usd + self._held_usd
+
+    @property
+    def _held_usd(self) -> float:
         now_s = self.clock()
-        return self._released_usd + sum(
+        return sum(
             price * (now_s - since_s) / SECONDS_PER_HOUR for price, since_s in self._held.values()
         )
 

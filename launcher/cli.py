@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from launcher import cli_clusters
+from launcher import cli_clusters, cli_follow
 from launcher import options as o
+from launcher.cli_far import far_site
 from launcher.cli_fetch import fetch
 from launcher.cli_policy import policy_app
 from launcher.command import (
@@ -30,7 +31,7 @@ from launcher.config import Flags, cluster_options, has_storage, make_storage
 from launcher.request import make_request, resume_request
 
 if TYPE_CHECKING:
-    from launcher.runs import RunStore
+    from launcher.sites import AnySite
 
 EPILOG = (
     "Every option has an environment variable: --budget has LAUNCH_BUDGET, and so on. "
@@ -84,6 +85,8 @@ def _run(
     cpus_per_worker: o.CpusPerWorker = None,
     gpus_per_worker: o.GpusPerWorker = None,
     address: o.Address = None,
+    cluster: o.Cluster = None,
+    down_when_done: o.DownWhenDone = None,
     wait: o.Wait = None,
     checkpoint_every: o.CheckpointEvery = None,
     sync_batchnorm: o.SyncBatchnorm = None,
@@ -119,6 +122,9 @@ def _run(
         home=session.environment.home,
         legacy_keras=session.environment.tf_use_legacy_keras,
     )
+    site = far_site(session, address, cluster, down_when_done=down_when_done)
+    if site is not None:
+        return _afar(session, site, request, ship=True)
     if request.detach:
         return _detach(session, request, ship=True, has_storage=_has_storage(ctx))
     from launcher.run import run
@@ -136,6 +142,8 @@ def _resume(
     workers: o.Workers = None,
     max_workers: o.MaxWorkers = None,
     address: o.Address = None,
+    cluster: o.Cluster = None,
+    down_when_done: o.DownWhenDone = None,
     wait: o.Wait = None,
     data: o.Data = None,
     cache: o.Cache = None,
@@ -161,6 +169,10 @@ def _resume(
         stopped_at_budget=record.status == "budget",
         terminal=session.terminal,
     )
+    site = far_site(session, address, cluster, down_when_done=down_when_done)
+    if site is not None:
+        request = replace(request, storage=record.request.storage)
+        return _afar(session, site, request, run=run, home=store.storage.uri)
     if request.detach:
         return _detach(session, request, run=run, has_storage=True)
     from launcher.run import resume
@@ -168,46 +180,9 @@ def _resume(
     return carry_out(session, lambda around: resume(run, request, around), is_json=request.json)
 
 
-@app.command("attach")
-def _attach(
-    ctx: typer.Context,
-    run: o.RunName,
-    address: o.Address = None,
-    storage: o.StorageUri = None,
-    json: o.Json = None,
-) -> int:
-    """Follow a run that goes on elsewhere, until it ends; Ctrl-C leaves it alone."""
-    from launcher.attach import attach
-
-    store, where = _elsewhere(ctx, run, storage)
-    return attach(ctx.obj, run, store, where, is_json=bool(json))
-
-
+app.command("attach")(cli_follow.attach)
 app.command("fetch")(fetch)
-
-
-@app.command("stop")
-def _stop(
-    ctx: typer.Context,
-    run: o.RunName,
-    address: o.Address = None,
-    storage: o.StorageUri = None,
-) -> int:
-    """Stop a run at a checkpoint, wherever it is driven."""
-    from launcher.attach import stop
-
-    store, where = _elsewhere(ctx, run, storage)
-    return stop(ctx.obj, run, store, where)
-
-
-def _elsewhere(ctx: typer.Context, run: str, storage: str | None) -> "tuple[RunStore, str | None]":
-    """The store that has a run, and the cluster's address as far as it was given."""
-    from launcher.runs import open_store
-
-    session: Session = ctx.obj
-    refuse_args(session)
-    address, _ = cluster_options(_flags(ctx), session.environment)
-    return open_store(make_storage(storage, session.environment), session.index, run), address
+app.command("stop")(cli_follow.stop)
 
 
 @app.command("runs")
@@ -360,6 +335,23 @@ def _detach(
 
     shipped = pack(request, session.environment, say) if ship else None
     return detach(session, request, shipped=shipped, run=run, has_storage=has_storage)
+
+
+def _afar(
+    session: Session,
+    site: "AnySite",
+    request: Any,
+    *,
+    ship: bool = False,
+    run: str | None = None,
+    home: str | None = None,
+) -> int:
+    """Hand a run over to a cluster afar."""
+    from launcher.afar import Sent, launch_afar
+    from launcher.prepare import ship as pack
+
+    shipped = pack(request, session.environment, say) if ship else None
+    return launch_afar(session, site, Sent(request, home or request.storage, shipped, run))
 
 
 def _group(ctx: typer.Context) -> Any:

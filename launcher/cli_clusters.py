@@ -164,10 +164,11 @@ def _opened(session: Session, file: str) -> "tuple[ClusterFile, RealMachines, De
 
     refuse_args(session)
     cluster_file = read_cluster_file(Path(file))
-    return cluster_file, make_machines(cluster_file, session.start_logging(say)), _desk(session)
+    return cluster_file, make_machines(cluster_file, session.start_logging(say)), desk_of(session)
 
 
-def _desk(session: Session) -> "Desk":
+def desk_of(session: Session) -> "Desk":
+    """What commands for clusters share."""
     from launcher.clusters import Desk
     from launcher.images import aws_parameters
 
@@ -179,7 +180,7 @@ def _open_statuses(session: Session) -> "Iterator[Status]":
     from launcher import clusters
     from policies.wording import dollars
 
-    desk = _desk(session)
+    desk = desk_of(session)
     for entry in list(desk.book.open_entries()):
         try:
             with _folder(Path(entry.folder)):

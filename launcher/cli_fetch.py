@@ -4,13 +4,15 @@ import json as json_module
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from launcher import options as o
+from launcher.cli_far import far_site
 from launcher.command import Session, refuse_args
 from launcher.config import make_storage
 from launcher.errors import UsageError
@@ -18,6 +20,10 @@ from policies.wording import size
 
 if TYPE_CHECKING:
     from launcher.fetch import Fetched
+    from launcher.runs import RunStore
+    from launcher.sites import AnySite
+    from launcher.worker.staging.manifest import DataFile
+    from launcher.worker.staging.origin import Origin
 
 To = Annotated[str | None, typer.Option("--to", metavar="DIR", help="Where to. Default: ./RUN.")]
 Only = Annotated[
@@ -40,12 +46,13 @@ def fetch(
     only: Only = None,
     overwrite: Overwrite = False,
     address: o.Address = None,
+    cluster: o.Cluster = None,
     storage: o.StorageUri = None,
     json: o.Json = None,
 ) -> None:
     """Bring a run's model, artifacts, logs, record and checkpoints home; again to go on."""
     from launcher.fetch import Fetching
-    from launcher.fetch_sources import run_origin
+    from launcher.fetch_progress import Shown
     from launcher.progress_streams import make_progress
     from launcher.runs import open_store
 
@@ -58,10 +65,12 @@ def fetch(
     try:
         store = open_store(make_storage(storage, environment), session.index, run)
         logs = session.start_logging(progress.line)
-        with run_origin(session, run, store, address, logs) as origin:
+        site = far_site(session, address, cluster, run=None if store.has(run) else run)
+        with _origin(session, run, store, address, site, logs) as (origin, announce):
             progress.stage(f"fetching {run}")
-            shown = _Shown(run, progress.stage, is_tty=session.terminal.stderr_is_tty)
-            fetching = Fetching(origin, folder, is_overwriting=overwrite, tell=shown.tell)
+            is_tty = session.terminal.stderr_is_tty
+            shown = Shown(f"fetching {run}", progress.stage, is_tty=is_tty)
+            fetching = Fetching(origin, folder, overwrite, shown.tell, announce)
             found = fetching.fetched(kinds)
     finally:
         progress.close()
@@ -69,6 +78,28 @@ def fetch(
         sys.stdout.write(json_module.dumps(_document(run, found), indent=1) + "\n")
     else:
         _print(session, run, found)
+
+
+@contextmanager
+def _origin(
+    session: Session,
+    run: str,
+    store: "RunStore",
+    address: str | None,
+    site: "AnySite | None",
+    logs: Path,
+) -> "Iterator[tuple[Origin, Callable[[Sequence[DataFile]], object]]]":
+    """Where the run's files are read from, and what is told which of them are about to be."""
+    if site is not None:
+        from launcher.afar import origin_afar
+
+        with origin_afar(session, run, site, logs) as afar:
+            yield afar, afar.announce
+        return
+    from launcher.fetch_sources import run_origin
+
+    with run_origin(session, run, store, address, logs) as origin:
+        yield origin, lambda _files: None
 
 
 def _kinds(only: list[str] | None) -> tuple[str, ...]:
@@ -79,20 +110,6 @@ def _kinds(only: list[str] | None) -> tuple[str, ...]:
         if word not in KINDS:
             raise UsageError(f"--only {word} is not known. Choose {', '.join(KINDS)}.")
     return tuple(only) if only else KINDS
-
-
-class _Shown:
-    """Says how far it is, now and then."""
-
-    def __init__(self, run: str, stage: Callable[[str], None], *, is_tty: bool) -> None:
-        self._run, self._stage, self._every_s = run, stage, 0.5 if is_tty else 30.0
-        self._shown_at_s = time.monotonic()
-
-    def tell(self, n_there: int, n_bytes: int) -> None:
-        """See `Fetching`."""
-        if time.monotonic() - self._shown_at_s >= self._every_s:
-            self._shown_at_s = time.monotonic()
-            self._stage(f"fetching {self._run}: {size(n_there)} of {size(n_bytes)}")
 
 
 def _document(run: str, found: "Fetched") -> dict[str, Any]:

@@ -87,9 +87,34 @@ def up(
     desk.book.begin(entry)
     nodes = bring_up(file, machines, desk.say, path)
     if rule is not None:
-        _start_auto_down(file, machines, rule)
-        desk.say(f"the head takes the cluster down {rule}")
+        set_rule(file, machines, desk, rule)
     return nodes
+
+
+def stands(file: ClusterFile, machines: Machines) -> bool:
+    """Whether a cluster is up: its Ray answers, and all its nodes are there, or it is in use.
+
+    Raises:
+        ClusterError: the cloud does not tell what is rented.
+    """
+    if not file.is_local and not list_rented(file, machines):
+        return False
+    try:
+        seen = look(file, machines)
+    except ClusterError:
+        return False
+    living = [each for each in seen.nodes if each.ended_at is None]
+    return seen.error is None and (len(living) >= file.n_nodes or seen.is_used)
+
+
+def set_rule(file: ClusterFile, machines: Machines, desk: Desk, rule: Rule) -> None:
+    """Have the head of a cluster that is up take it down by a rule.
+
+    Raises:
+        ClusterError: it does not take the rule.
+    """
+    _start_auto_down(file, machines, rule)
+    desk.say(f"the head takes the cluster down {rule}")
 
 
 def down(file: ClusterFile, machines: Machines, desk: Desk) -> Entry | None:

@@ -41,6 +41,8 @@ class Flags:
     cpus_per_worker: str | None = None
     gpus_per_worker: str | None = None
     address: str | None = None
+    cluster: str | None = None
+    down_when_done: bool | None = None
     storage: str | None = None
     data: Sequence[str] | None = None
     data_price: str | None = None
@@ -142,6 +144,20 @@ class Terminal:
 
 
 @dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a cluster that was brought up for a run costs besides the nodes that train.
+
+    Attributes:
+        spent_s, spent_usd: until the run's driver began.
+        usd_per_h: of a head that trains nothing.
+    """
+
+    spent_s: float
+    spent_usd: float
+    usd_per_h: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What one launch was asked to do. `None` means no limit, or: choose freely.
 
@@ -156,6 +172,7 @@ class Request:
         params: the script's `$LAUNCH_PARAMS`, a JSON object.
         nodes: the only nodes to train on, by address or id; empty for all.
         wait_s: how long to wait for nodes that other jobs hold.
+        upkeep: of the cluster, where it was brought up for this run.
     """
 
     script: Path
@@ -185,6 +202,7 @@ class Request:
     params: str | None = None
     nodes: tuple[str, ...] = field(default=(), metadata=NOT_RECORDED)
     wait_s: float = field(default=0.0, metadata=NOT_RECORDED)
+    upkeep: Upkeep | None = field(default=None, metadata=NOT_RECORDED)
     dry_run: bool = field(default=False, metadata=NOT_RECORDED)
     detach: bool = field(default=False, metadata=NOT_RECORDED)
     yes: bool = field(default=False, metadata=NOT_RECORDED)
@@ -261,6 +279,14 @@ def cluster_options(flags: Flags, environment: Environment) -> tuple[str | None,
     return (
         _option(flags, environment, "address", q.parse_text, None),
         _option(flags, environment, "price", q.parse_price_usd_per_h, None),
+    )
+
+
+def far_options(flags: Flags, environment: Environment) -> tuple[str | None, bool]:
+    """The file of the cluster that a run goes to, and whether that goes down afterwards."""
+    return (
+        _option(flags, environment, "cluster", q.parse_text, None),
+        _switch(flags, environment, "down_when_done"),
     )
 
 

@@ -38,7 +38,7 @@ def main() -> int:
     screen = make_journal_screen(journal, environment, columns=orders.columns, colour=orders.colour)
     set_up_logging(logs, screen.warn)
     print(Spawned(process(), journal.path).line(), flush=True)
-    _let_go(logs / DRIVER_LOG)
+    let_go(logs / DRIVER_LOG)
     driver = this_driver(str(journal.path), detached=True)
     return drive(orders, Around(environment, screen, logs, driver, journal.begun), journal)
 
@@ -88,7 +88,7 @@ def environment_for(orders: Orders, here: Environment) -> Environment:
     )
 
 
-def _let_go(log: Path) -> None:
+def let_go(log: Path) -> None:
     """Leave the streams of who started this process."""
     sys.stdout.flush()
     null, kept = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT, 0o644)

@@ -68,12 +68,14 @@ class Fetching:
         folder: where to.
         is_overwriting: whether files may go that were not fetched, or have changed since.
         tell: told how many bytes there are of how many.
+        announce: told which files are about to be read, in this order.
     """
 
     origin: Origin
     folder: Path
     is_overwriting: bool = False
     tell: Callable[[int, int], object] = lambda _there, _all: None
+    announce: Callable[[Sequence[DataFile]], object] = lambda _files: None
     _noted: dict[str, list[Any]] = field(default_factory=dict)
     _n_there: int = 0
     _new: list[str] = field(default_factory=list)
@@ -98,6 +100,7 @@ class Fetching:
         self._refuse_clashes([file for file in due if self._is_in_the_way(file)])
         n_bytes = sum(file.size or 0 for file in files)
         self._n_there = n_bytes - sum(file.size or 0 for file in due)
+        self.announce(due)
         try:
             for file in due:
                 self._fetch(file, n_bytes)

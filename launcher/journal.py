@@ -228,11 +228,12 @@ class JournalReader:
         while data := self._read(self._offset):
             self._offset += len(data)
             *lines, self._rest = (self._rest + data).split(b"\n")
-            found += [entry for line in lines if (entry := _entry(line)) is not None]
+            found += [entry for line in lines if (entry := parse_entry(line)) is not None]
         return found
 
 
-def _entry(line: bytes) -> Entry | None:
+def parse_entry(line: bytes) -> Entry | None:
+    """The entry in a line; None where there is none."""
     try:
         detail = json.loads(line)
         return Entry(str(detail.pop("kind")), detail)

@@ -16,7 +16,7 @@ from launcher import rescue
 from launcher.book import Book
 from launcher.budget import Meter
 from launcher.cluster import Cluster, connect, disconnect
-from launcher.config import Environment, Request
+from launcher.config import Environment, Request, Upkeep
 from launcher.data import Data, listed
 from launcher.errors import ClusterError, LauncherError, StorageError
 from launcher.growing import Growing
@@ -28,6 +28,7 @@ from launcher.segments import Segments
 from launcher.stored import Shipped
 from launcher.stretch import Screen, Stretch
 from launcher.supervise import Allowance
+from policies.wording import dollars, duration
 
 __all__ = ["Launch", "Result", "Screen"]
 
@@ -57,7 +58,8 @@ class Launch:
         store: RunStore,
         book: Book,
     ) -> None:
-        began_s = time.monotonic()
+        upkeep = request.upkeep or Upkeep(0.0, 0.0)
+        began_s = time.monotonic() - upkeep.spent_s
         book.warn = screen.warn
         before = book.record.outcome
         self._before_s = before.time_s if before else 0.0
@@ -71,7 +73,7 @@ class Launch:
             shipped,
             store,
             book,
-            Meter(time.monotonic, before.cost_usd if before else 0.0),
+            _meter(upkeep, before.cost_usd if before else 0.0),
             Interrupts(),
             Allowance(request.budget_usd, at_s),
             began_s,
@@ -138,6 +140,9 @@ class Launch:
 
     def _connected(self) -> str:
         stretch, request = self._stretch, self._stretch.request
+        if request.upkeep is not None:
+            took, cost = duration(request.upkeep.spent_s), dollars(request.upkeep.spent_usd)
+            stretch.note(f"the cluster took {took} to come up: {cost}")
         manifest = listed(stretch)
         stretch.stage("connecting to Ray")
         cluster = connect(
@@ -175,6 +180,14 @@ class Launch:
         finally:
             data.dismiss()
             growing.settle()
+
+
+def _meter(upkeep: Upkeep, earlier_usd: float) -> Meter:
+    """A meter that has counted what the cluster took before, and counts what it takes besides."""
+    meter = Meter(time.monotonic, earlier_usd)
+    meter.add(upkeep.spent_usd)
+    meter.keep_up(upkeep.usd_per_h)
+    return meter
 
 
 def _given_up(raised: BaseException, run: str) -> ClusterError | None:

@@ -67,8 +67,27 @@ GpusPerWorker = Annotated[
 Address = Annotated[
     str | None,
     Option(
-        metavar="HOST:PORT",
-        help="The Ray cluster. Default: RAY_ADDRESS, else the one running here, else a new one.",
+        metavar="HOST:PORT|URL",
+        help="The Ray cluster; http://HEAD:8265, its dashboard, from afar. Default: RAY_ADDRESS, "
+        "else the one running here, else a new one.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    Option(
+        "--cluster",
+        metavar="FILE",
+        help="A Ray cluster file: brings the cluster up if needed, trains there, and brings the "
+        "results home.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+DownWhenDone = Annotated[
+    bool | None,
+    Option(
+        "--down-when-done",
+        help="With --cluster: take it down when the results are home.",
         rich_help_panel=CLUSTER,
     ),
 ]

@@ -91,7 +91,7 @@ def resume_request(
     }
     changed = replace(
         request,
-        **{name: parsed[name] for name in given - {"storage", "name"}},
+        **{name: parsed[name] for name in (given & parsed.keys()) - {"storage", "name"}},
         ray_address=environment.ray_address,
         stdin_is_tty=streams.stdin_is_tty,
         stdout_is_tty=streams.stdout_is_tty,

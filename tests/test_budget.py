@@ -202,3 +202,20 @@ def test_the_budget_is_spent_exactly_when_no_time_is_left(
     clock.sleep(held_s)
     clock.now_s += seconds_left(meter, budget_usd, None)
     assert meter.session_usd == approx(budget_usd, abs=1e-9)
+
+
+def test_machines_that_only_serve_the_nodes_count_until_all_is_released() -> None:
+    clock = FakeClock()
+    meter = Meter(clock)
+    meter.keep_up(0.1)
+    meter.hold(nodes(0.34))
+    assert meter.usd_per_h == approx(0.44)
+    clock.sleep(HOUR_S)
+    meter.keep_only([])
+    assert meter.session_usd == approx(0.44)
+    clock.sleep(HOUR_S)
+    assert meter.session_usd == approx(0.54)
+    assert seconds_left(meter, 0.64, None) == approx(HOUR_S)
+    meter.release_all()
+    clock.sleep(HOUR_S)
+    assert meter.session_usd == approx(0.54)

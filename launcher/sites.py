@@ -1,0 +1,227 @@
+"""Clusters afar that runs are sent to: by their dashboard's address, or by a cluster file."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from launcher import clusters
+from launcher.auto_down import Rule
+from launcher.cluster_file import ClusterFile, read_cluster_file
+from launcher.clusters import Desk
+from launcher.config import Upkeep
+from launcher.errors import BudgetTooSmallError
+from launcher.head import UpNode
+from launcher.job_book import JobPlace
+from launcher.jobs import Jobs, RayJobs
+from launcher.machines import Machines, make_machines
+from launcher.planned_types import usd_per_h
+from launcher.tunnel import Tunnel
+from policies.wording import dollars, duration
+
+# How long a rented cluster takes to come up, before it has been seen: docs/clusters.md.
+ASSUMED_UP_S: Final = 480.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A cluster that can be reached.
+
+    Attributes:
+        upkeep: what it has cost to bring it up for this run, if it was.
+        finish: takes it down, or says that it stays up; told whether the results are safe.
+    """
+
+    jobs: Jobs
+    upkeep: Upkeep | None = None
+    finish: Callable[[bool], None] = lambda _: None
+
+
+class Site(Protocol):
+    """A cluster afar."""
+
+    def place(self, job: str, storage: str) -> JobPlace:
+        """A run's place there, for the book."""
+        ...
+
+    def ready(self, logs: Path, budget_usd: float | None) -> AbstractContextManager[Reach]:
+        """Make it ready for a run, and reach it while the block lasts."""
+        ...
+
+    def reached(self, logs: Path) -> AbstractContextManager[Jobs]:
+        """Reach it as it is, while the block lasts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSite:
+    """Any cluster with Ray's dashboard."""
+
+    address: str
+
+    def place(self, job: str, storage: str) -> JobPlace:
+        """See `Site`."""
+        return JobPlace(job, storage, address=self.address)
+
+    @contextmanager
+    def ready(self, logs: Path, budget_usd: float | None) -> Iterator[Reach]:  # noqa: ARG002
+        """See `Site`."""
+        with self.reached(logs) as jobs:
+            yield Reach(jobs)
+
+    @contextmanager
+    def reached(self, logs: Path) -> Iterator[Jobs]:  # noqa: ARG002
+        """See `Site`.
+
+        Raises:
+            ClusterError: no dashboard of Ray's answers there.
+        """
+        jobs = RayJobs(self.address.rstrip("/"), self.address)
+        jobs.connect()
+        yield jobs
+
+
+@dataclass(frozen=True, slots=True)
+class FileSite:
+    """A cluster from a file, which is brought up if needed; its dashboard is reached over ssh.
+
+    Attributes:
+        folder: where paths in the file may begin.
+        down_when_done: whether it is to go down after the run.
+    """
+
+    file: ClusterFile
+    folder: Path
+    desk: Desk
+    down_when_done: bool = False
+
+    @classmethod
+    def of(
+        cls, path: Path, folder: Path, desk: Desk, *, down_when_done: bool = False
+    ) -> "FileSite":
+        """The cluster of a file.
+
+        Raises:
+            UsageError: there is no such file, or it is no cluster file.
+        """
+        return cls(read_cluster_file(path), folder, desk, down_when_done)
+
+    def place(self, job: str, storage: str) -> JobPlace:
+        """See `Site`."""
+        path = self.file.path
+        whole = path if path.is_absolute() else self.folder / path
+        return JobPlace(job, storage, cluster=str(whole), folder=str(self.folder))
+
+    @contextmanager
+    def ready(self, logs: Path, budget_usd: float | None) -> Iterator[Reach]:
+        """See `Site`.
+
+        Raises:
+            BudgetTooSmallError: to bring it up alone would cost the budget.
+            ClusterError: it does not come up, or cannot be reached.
+        """
+        with _in_folder(self.folder):
+            machines = make_machines(self.file, logs)
+            upkeep = self._brought_up(machines, budget_usd)
+            with self.reached(logs) as jobs:
+                yield Reach(jobs, upkeep, lambda is_safe: self._finish(machines, is_safe=is_safe))
+
+    @contextmanager
+    def reached(self, logs: Path) -> Iterator[Jobs]:
+        """See `Site`."""
+        machines = make_machines(self.file, logs)
+        tunnel = Tunnel(self.file, machines.variables, logs / "ray-dashboard.log")
+        with _in_folder(self.folder):
+            try:
+                self.desk.say(f"opening the way to the head of {self.file.path}")
+                tunnel.open()
+                jobs = RayJobs(tunnel.address, str(self.file.path), tunnel.open)
+                jobs.connect()
+                yield jobs
+            finally:
+                tunnel.close()
+
+    def _brought_up(self, machines: Machines, budget_usd: float | None) -> Upkeep | None:
+        """Bring it up unless all of it is; what that has cost."""
+        rule = Rule(float("inf"), when_done=True) if self.down_when_done else None
+        self.desk.say(f"looking for the cluster of {self.file.path}")
+        if clusters.stands(self.file, machines):
+            if rule is not None:
+                clusters.set_rule(self.file, machines, self.desk, rule)
+            return None
+        require_room(self.file, budget_usd)
+        began_at = self.desk.clock()
+        try:
+            nodes = clusters.up(self.file, machines, self.desk, rule)
+        except KeyboardInterrupt:
+            self.desk.say(
+                f"interrupted: what is up stays up. launch down {self.file.path} gives it back"
+            )
+            raise
+        return upkeep_of(self.file, nodes, self.desk.clock() - began_at)
+
+    def _finish(self, machines: Machines, *, is_safe: bool) -> None:
+        path, say = self.file.path, self.desk.say
+        if not self.down_when_done:
+            price = usd_per_h(self.file.types)
+            cost = f" at {dollars(price)}/h" if price else ""
+            say(f"the cluster of {path} stays up{cost}. Take it down: launch down {path}")
+        elif not is_safe:
+            say(f"the cluster of {path} stays up for the results. Then: launch down {path}")
+        else:
+            entry = clusters.down(self.file, machines, self.desk)
+            spent = None if entry is None else entry.cost_usd
+            cost = "" if spent is None else f". It has cost {dollars(spent)}"
+            say(f"the cluster of {path} is down{cost}")
+
+
+AnySite = AddressSite | FileSite
+
+
+def upkeep_of(file: ClusterFile, nodes: tuple[UpNode, ...], took_s: float) -> Upkeep:
+    """What the cluster has cost while it came up, and what its head goes on to cost.
+
+    A head that trains as well counts as a node, once the run holds it.
+    """
+    rate = usd_per_h(file.types) or sum(node.price.usd_per_h for node in nodes)
+    serving = [each for each in file.types if each.is_head and not each.cpus and not each.gpus]
+    return Upkeep(took_s, rate * took_s / 3600.0, sum(each.price.usd_per_h for each in serving))
+
+
+def require_room(file: ClusterFile, budget_usd: float | None) -> None:
+    """See that a budget allows to bring the cluster up at all, before anything is rented.
+
+    Raises:
+        BudgetTooSmallError: it does not.
+    """
+    cost_usd = usd_per_h(file.types) * ASSUMED_UP_S / 3600.0
+    if budget_usd is not None and cost_usd >= budget_usd:
+        raise BudgetTooSmallError(
+            f"To bring up the cluster of {file.path} alone costs about {dollars(cost_usd)} "
+            f"({duration(ASSUMED_UP_S)}, assumed), and the budget is {dollars(budget_usd)}. Raise "
+            "--budget, or rent less: min_workers in the file."
+        )
+
+
+@contextmanager
+def _in_folder(path: Path) -> Iterator[None]:
+    """Be in the folder that a cluster's file is used from, as paths in it may begin there."""
+    here = Path.cwd()
+    try:
+        os.chdir(path if path.is_dir() else here)
+        yield
+    finally:
+        os.chdir(here)
+
+
+def site_of(place: JobPlace, desk: Desk) -> AnySite:
+    """The cluster of a run's place.
+
+    Raises:
+        UsageError: its file is not there any more.
+    """
+    if place.address is not None:
+        return AddressSite(place.address)
+    return FileSite.of(Path(str(place.cluster)), Path(place.folder), desk)

@@ -1,0 +1,120 @@
+"""The way to the dashboard of a cluster from a file: `ray dashboard` forwards a port over ssh."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from launcher.cluster_file import ClusterFile
+from launcher.jobs import UnreachableError
+from launcher.machines import RAY
+
+DASHBOARD_PORT: Final = 8265
+OPEN_S: Final = 60.0  # Ray's import, the provider's answer and ssh
+LOOK_EVERY_S: Final = 0.2
+# Runs what follows until its own input ends, as when whoever started it dies; nothing is left then.
+_WHILE_WATCHED = (
+    'exec 3<&0; (cat <&3 >/dev/null; kill -TERM 0) & "$@" </dev/null 3<&-; kill -TERM 0'
+)
+
+
+@dataclass(slots=True)
+class Tunnel:
+    """Forwards a port of this machine to the head's dashboard.
+
+    Args:
+        variables: of Ray's commands, besides this process's own.
+        log: gets what the command says.
+        words: the command, up to the options that this class gives; for tests.
+    """
+
+    file: ClusterFile
+    variables: Sequence[str]
+    log: Path
+    words: tuple[str, ...] = (sys.executable, "-m", RAY)
+    port: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
+
+    @property
+    def address(self) -> str:
+        """The dashboard's address on this machine."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def open(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Open it, or open it again if it is broken; blocks until it stands.
+
+        Raises:
+            UnreachableError: it does not stand after `OPEN_S`.
+        """
+        with self._lock:
+            if self._process is None or not self._stands():
+                self._open(clock, sleep)
+
+    def _open(self, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+        self.close()
+        self.port = self.port or _free_port()
+        self._process = self._started()
+        until_s = clock() + OPEN_S
+        while not self._stands():
+            if clock() > until_s or self._process.poll() is not None:
+                self.close()
+                raise UnreachableError(
+                    f"The dashboard of {self.file.path} cannot be reached over ssh: "
+                    f"{self._last_words()}. Is the cluster up (launch status {self.file.path}), "
+                    "and its Ray started with a dashboard?"
+                )
+            sleep(LOOK_EVERY_S)
+
+    def close(self) -> None:
+        """Close it."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.communicate()
+            self._process = None
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        options = ["--port", str(self.port), "--remote-port", str(DASHBOARD_PORT)]
+        command = ["env", *self.variables, *self.words, "dashboard", "--no-config-cache", *options]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                ["sh", "-c", _WHILE_WATCHED, "sh", *command, str(self.file.path)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=dict(os.environ),
+                start_new_session=True,
+            )
+
+    def _stands(self) -> bool:
+        """Whether somebody at the other end takes a connection, and keeps it."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 2.0) as connection:
+                connection.sendall(b"GET /api/version HTTP/1.0\r\n\r\n")
+                connection.settimeout(5.0)
+                return bool(connection.recv(1))
+        except OSError:
+            return False
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        said = [line.strip() for line in lines if line.strip()]
+        return said[-1].rstrip(".") if said else "no answer"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

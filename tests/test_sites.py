@@ -1,0 +1,133 @@
+"""Clusters afar: what it costs to bring them up, and when that is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from launcher.auto_down import Rule
+from launcher.cluster_file import read_cluster_file
+from launcher.clusters import Desk, set_rule, stands
+from launcher.errors import BudgetTooSmallError, ClusterError
+from launcher.job_book import JobBook, JobPlace
+from launcher.jobs import RayJobs, is_dashboard
+from launcher.rented import RentedNode
+from launcher.sites import AddressSite, FileSite, require_room, site_of, upkeep_of
+from launcher.tunnel import Tunnel
+from tests.test_clusters import CLOUD, OWN, FakeMachines, raw_node, rented
+
+
+def file_of(tmp_path: Path, words: str = CLOUD):
+    path = tmp_path / "mine.yaml"
+    path.write_text(words)
+    return read_cluster_file(path)
+
+
+def test_coming_up_costs_all_machines_and_a_head_that_only_serves_goes_on(tmp_path: Path) -> None:
+    found = upkeep_of(file_of(tmp_path), (), 600.0)
+    assert found.spent_usd == pytest.approx(0.6 / 6)  # a head at $0.10, a worker at $0.50
+    assert (found.spent_s, found.usd_per_h) == (600.0, 0.1)
+
+
+def test_a_budget_that_coming_up_would_use_is_refused_before_anything_is_rented(
+    tmp_path: Path,
+) -> None:
+    require_room(file_of(tmp_path), None)
+    require_room(file_of(tmp_path), 1.0)
+    with pytest.raises(BudgetTooSmallError, match=r"alone costs about \$0.08 .*budget is \$0.05"):
+        require_room(file_of(tmp_path), 0.05)
+    require_room(file_of(tmp_path, OWN), 0.01)
+
+
+def up_and(nodes: list[RentedNode], **look: object) -> FakeMachines:
+    raw = [raw_node(node.name, 0.0) for node in nodes]
+    return FakeMachines(nodes, {"now": 9.0, "nodes": raw, **look})
+
+
+def test_a_cluster_stands_when_all_its_nodes_are_there_or_it_is_in_use(tmp_path: Path) -> None:
+    file, both = file_of(tmp_path), [rented("1", "head"), rented("2")]
+    assert not stands(file_of(tmp_path), FakeMachines())
+    assert not stands(file, FakeMachines([*both]))  # its Ray does not answer
+    assert not stands(file, up_and(both[:1]))
+    assert not stands(file, up_and(both, error="no Ray"))
+    assert stands(file, up_and(both))
+    assert stands(file, up_and(both[:1], n_drivers=1))
+
+
+def test_a_rule_is_set_on_a_cluster_that_is_up(tmp_path: Path) -> None:
+    said: list[str] = []
+    desk = Desk(tmp_path, said.append, lambda: 0.0, lambda _: None)  # type: ignore[arg-type,return-value]
+    set_rule(file_of(tmp_path), FakeMachines(), desk, Rule(float("inf"), when_done=True))
+    assert said == ["the head takes the cluster down after its first run"]
+
+
+def test_a_place_leads_back_to_its_cluster(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, print, lambda: 0.0, lambda _: None)  # type: ignore[arg-type,return-value]
+    file = file_of(tmp_path)
+    by_file = FileSite(file, tmp_path, desk).place("job-1", "/root/launch")
+    book = JobBook(tmp_path / "jobs")
+    book.write("far", by_file)
+    assert book.find("far") == by_file
+    assert book.find("near") is None
+    again = site_of(by_file, desk)
+    assert again == FileSite(file, tmp_path, desk)
+    assert by_file.option == f"--cluster {file.path}"
+    by_address = JobPlace("job-1", "/x", address="http://far:8265")
+    assert site_of(by_address, desk) == AddressSite("http://far:8265")
+    assert by_address.option == "--address http://far:8265"
+
+
+def test_nobody_at_the_address_is_one_clear_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            ClusterError, match=r"No Ray dashboard answers at http://127\.0\.0\.1:1: Con"
+        ),
+        AddressSite("http://127.0.0.1:1").reached(tmp_path),
+    ):
+        pass
+    with pytest.raises(ClusterError, match="http://far:port is not an address"):
+        RayJobs("http://far:port", "far").connect()
+    assert is_dashboard("https://far")
+    assert not is_dashboard("far:6379")
+
+
+def test_a_tunnel_that_does_not_stand_tells_the_last_words_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    words = ("sh", "-c", "echo Head node of cluster not found.; exit 1", "sh")
+    tunnel = Tunnel(file_of(tmp_path), (), tmp_path / "log", words)
+    with pytest.raises(ClusterError, match=r"over ssh: Head node of cluster not found\. Is the"):
+        tunnel.open()
+    assert tunnel._process is None
+
+
+SERVER = """
+import http.server, sys
+at = sys.argv.index("--port") + 1
+class Quiet(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[at])), Quiet).serve_forever()
+"""
+
+
+def test_a_tunnel_that_broke_is_opened_again_at_the_same_port(tmp_path: Path) -> None:
+    import os
+    import signal
+    import sys
+
+    tunnel = Tunnel(file_of(tmp_path), (), tmp_path / "log", (sys.executable, "-c", SERVER))
+    try:
+        tunnel.open()
+        first, process = tunnel.address, tunnel._process
+        tunnel.open()
+        assert tunnel._process is process
+        assert process is not None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        tunnel.open()
+        assert tunnel.address == first
+        assert tunnel._process is not process
+    finally:
+        tunnel.close()
+    assert not tunnel._stands()
