@@ -24,7 +24,7 @@ from policies.links import links_between
 from policies.memo import remembered_of
 from policies.paths import paths_between
 from policies.robust import Prior
-from policies.schema import Experience, Node
+from policies.schema import DEFAULT_PATH, Experience, Node
 
 # Rows of another script, and those of another cluster, count this much of an own row; a segment
 # of few steps counts less.
@@ -220,7 +220,7 @@ def prior_of(e: Experience) -> StepParts:
 def _prior_among(e: Experience, names: frozenset[str], path: str) -> StepParts:
     """The prior's step, its links seen from these nodes alone."""
     nodes = tuple(node for node in e.nodes if node.id in names)
-    if e.plan.strategy == "direct":
+    if e.plan.strategy == "direct" or path == DEFAULT_PATH:
         links = paths_between(nodes, e.network).links_of(e.plan)
     else:
         links = links_between(nodes, e.network, path)

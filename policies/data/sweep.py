@@ -103,6 +103,8 @@ def experience_of(cells: Sequence[SweepCell]) -> tuple[Experience, ...]:
     """Cells of several workers as measured segments, where their workload's speed is known."""
     workloads = workloads_of(cells)
     known = [cell for cell in cells if cell.n > 1 and _is_known(cell, workloads)]
+    # Those on one network in a row, whose links then are found once.
+    known.sort(key=lambda cell: (cell.cpus, cell.rtt_s, cell.rate_bytes_per_s))
     return tuple(experience(cell, workloads[cell.workload]) for cell in known)
 
 
