@@ -87,10 +87,11 @@ class Decider:
             BudgetTooSmallError: none has a fair chance to keep budget and deadline.
         """
         from policies.data.sweep import shipped_prior
-        from policies.recommend import NoPlanError, recommend
+        from policies.parallelism import recommend_any
+        from policies.recommend import NoPlanError
 
         try:
-            return recommend(
+            return recommend_any(
                 situation,
                 self.experience(slow),
                 self._stretch.request.seed,

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import ClusterError, ScriptError, ScriptFailedError
+from launcher.layer_facts import model_layers
 from launcher.side_by_side import side_by_side
 from launcher.trainer import worker_environment
 from launcher.worker.job import Job
 from launcher.worker.measurement import Measurement, Refusal
+from launcher.worker.pipeline.costs import LayerProfile
 from launcher.worker.staging.wanted import DataPlace
 from policies.schema import Fit, KindSpeed, Node, Workload
 
@@ -57,6 +59,8 @@ class ProfileCache:
             data["batch_rows"], data["step_s"] = tuple(data["batch_rows"]), tuple(data["step_s"])
             data["random_layers"] = tuple(data["random_layers"])
             data["assumed"] = tuple(data["assumed"])
+            if data.get("layers") is not None:
+                data["layers"] = LayerProfile.of_json(data["layers"])
             return Measurement(**data)
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -85,6 +89,7 @@ def fingerprint(content: str, job: Job, versions: dict[str, str], holding: Holdi
         f"{holding.cpus}/{holding.gpus}",
         *([job.data_version] if job.data_version else []),
         *([job.params] if job.params is not None else []),
+        *([job.parallelism] if job.parallelism != "data" else []),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -204,6 +209,9 @@ def workload_of(
         uses_fit=first.uses_fit,
         max_workers_reason=first.max_workers_reason,
         rounding=first.random_layers,
+        layers=model_layers(
+            [each.layers for each in measurements], [each.node for each in holdings]
+        ),
     )
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from launcher.worker.pipeline.costs import LayerProfile
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -18,6 +20,7 @@ class Measurement:
         n_batch_norms: layers that normalise over the batch.
         assumed: what a script's own loop does not tell, and is assumed ("epochs").
         uses_fit: whether the script calls `fit`, and has no training loop of its own.
+        layers: what training in stages would take, where that was to be measured.
         spawn_s: from asking for the process to the call in it, as the driver saw it.
     """
 
@@ -41,6 +44,7 @@ class Measurement:
     spawn_s: float = 0.0
     n_batch_norms: int = 0
     assumed: tuple[str, ...] = ()
+    layers: LayerProfile | None = None
     uses_fit: bool = True
 
     @property

@@ -25,6 +25,8 @@ from launcher.worker.step_times import typical_step_s
 
 if TYPE_CHECKING:
     from launcher.worker.own_loop_profile import OwnLoopProfile
+    from launcher.worker.pipeline.costs import LayerProfile
+    from launcher.worker.pipeline.layer_profile import Found
 
 WARM_UP_STEPS = 2
 MIN_STEPS, MAX_STEPS = 5, 60
@@ -32,6 +34,10 @@ MEASURE_S = 1.2  # per batch size, if the steps are short
 SMALL_SHARE = 4  # the second batch size is a quarter of the first
 COUNT_S = 20.0  # to count the steps of a dataset of unknown length
 NEVER = 10**9
+OWN_LOOP = (
+    "The script trains in a loop of its own, and --parallelism model splits models that model.fit "
+    "trains. Use model.fit, or --parallelism data."
+)
 
 
 class _ProfileDone(Stopped):
@@ -78,7 +84,7 @@ def _profile(job: Job, folder: Path, called_s: float) -> Measurement:
     echo = Echo()
     parallel = start_engine(job, 0, lambda: echo)
     import_s = time.perf_counter() - began_s
-    profiler = Profiler(parallel, echo, import_s)
+    profiler = Profiler(parallel, echo, import_s, job.parallelism)
     for name in job.frameworks:
         watch(__import__(name), profiler)
     profiler.watch_own_loops()
@@ -105,8 +111,11 @@ def _profile(job: Job, folder: Path, called_s: float) -> Measurement:
 class Profiler:
     """Measures the first `fit` instead of carrying it out."""
 
-    def __init__(self, parallel: Any, echo: Echo, import_s: float) -> None:
+    def __init__(
+        self, parallel: Any, echo: Echo, import_s: float, parallelism: str = "data"
+    ) -> None:
         self._parallel, self._echo, self._import_s = parallel, echo, import_s
+        self._parallelism = parallelism
         self._rows = _watch_rows(parallel) if parallel is not None else None
         self.started_s = 0.0
         self.ending = Ending()
@@ -125,6 +134,8 @@ class Profiler:
     def own_measurement(self) -> Measurement:
         """What is known of the script's own loop."""
         assert self.own_loop is not None
+        if self._parallelism == "model":
+            raise ScriptError(OWN_LOOP)
         return self.own_loop.measurement(self._import_s, self.started_s)
 
     def _end_own_loop(self) -> None:
@@ -149,23 +160,21 @@ class Profiler:
         epochs = int(arguments.get("epochs", 1)) - int(arguments.get("initial_epoch") or 0)
         early = any("EarlyStopping" in type(callback).__name__ for callback in call.callbacks)
         arguments |= {"epochs": NEVER, "initial_epoch": 0, "verbose": 0, "validation_freq": NEVER}
-        full = self._timed(call, train)
+        layers, full = self._whole(call, train)
         if self._parallel is None:
             full.rows = _batch_rows(arguments)
-        rows, step_s = [full.rows], [full.step_s]
         limit = _max_workers(arguments.get("x"), full.rows)
-        if full.rows > 1 and limit[0] != 1 and self._parallel is not None:
-            share = min(SMALL_SHARE, full.rows)
-            self._echo.world_size = share
-            self._parallel.shares = (1.0,) * share
-            call.model.train_function = None  # is traced again
-            rows.append(max(1, round(full.rows / share)))
-            step_s.append(self._timed(call, train).step_s)
+        points = [(full.rows, full.step_s)]
+        if layers is not None and layers.is_only:
+            rows = max(1, full.rows // SMALL_SHARE)
+            points.append((rows, layers.step_s(rows / full.rows)))
+        elif full.rows > 1 and limit[0] != 1 and self._parallel is not None:
+            points.append(self._small(call, train, full.rows))
         variables = call.model.trainable_variables
         return Measurement(
             global_batch=full.rows,
-            batch_rows=tuple(rows),
-            step_s=tuple(step_s),
+            batch_rows=tuple(rows for rows, _ in points),
+            step_s=tuple(step_s for _, step_s in points),
             steps=full.steps or _count_steps(arguments.get("x")),
             epochs=max(0, epochs),
             validation_steps=_validation_steps(arguments, full.rows),
@@ -177,9 +186,38 @@ class Profiler:
             n_batch_norms=n_batch_norms(call.model),
             max_workers=limit[0],
             max_workers_reason=limit[1],
+            layers=layers,
             import_s=self._import_s,
             setup_s=full.first_step_at_s - self.started_s,
         )
+
+    def _small(self, call: FitCall, train: Callable[[], Any], n_rows: int) -> tuple[int, float]:
+        """Rows and time of a step of one of several workers."""
+        share = min(SMALL_SHARE, n_rows)
+        self._echo.world_size = share
+        self._parallel.shares = (1.0,) * share
+        call.model.train_function = None  # is traced again
+        return max(1, round(n_rows / share)), self._timed(call, train).step_s
+
+    def _whole(
+        self, call: FitCall, train: Callable[[], Any]
+    ) -> "tuple[LayerProfile | None, _Timing]":
+        """What the layers take, where that is to be known, and a few steps of the whole model.
+
+        Where the whole does not fit in memory, its steps are what its layers add up to.
+        """
+        if self._parallelism == "data" or self._parallel is None:
+            return None, self._timed(call, train)
+        from launcher.worker.pipeline.layer_profile import layer_profile
+
+        def apart(measure: Callable[[], Any]) -> Any:
+            with self._parallel.call("fit"):
+                return self._parallel.run_step(lambda _: measure(), call.model, None, "test")
+
+        found = layer_profile(call, train, apart, is_asked=self._parallelism == "model")
+        if not found.profile.is_only:
+            return found.profile, self._timed(call, train)
+        return found.profile, _Added(found)
 
     def _compute_alone(self) -> None:
         """As a single worker, after what the script may have read itself."""
@@ -255,6 +293,16 @@ class _Timing:
             if len(self._times) >= MAX_STEPS or (len(self._times) >= MIN_STEPS and long_enough):
                 raise _Enough
         self._last_s = time.perf_counter()
+
+
+class _Added(_Timing):
+    """Stands for steps of a model that is too large to make any here."""
+
+    def __init__(self, found: "Found") -> None:
+        super().__init__()
+        self.rows, self.steps = found.rows, found.steps
+        self.first_step_at_s = time.perf_counter()
+        self._times = [found.profile.step_s(1.0)]
 
 
 def _max_workers(x: Any, global_batch: int) -> tuple[int | None, str | None]:

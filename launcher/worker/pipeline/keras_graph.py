@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras.src import tree
 from keras.src.backend import KerasTensor, compute_output_spec, get_keras_mask, standardize_dtype
 from keras.src.models import Functional
@@ -226,14 +227,33 @@ def _outputs_struct(model: Any) -> Any:
     return (getattr(model, "_functional", None) or model)._outputs_struct
 
 
+def unpacked(model: Any, data: Any) -> tuple[list[Any], Any, Any]:
+    """Inputs in order, targets and sample weights of a batch that `fit` has drawn."""
+    data = tree.map_structure(
+        lambda x: None if isinstance(x, tf.experimental.Optional) else x, data
+    )
+    x, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    return _flat_inputs(model, x), targets, sample_weight
+
+
+def _flat_inputs(model: Any, inputs: Any) -> list[Any]:
+    """What `fit` was given as the model's inputs, as tensors in the order of `model.inputs`."""
+    return list((getattr(model, "_functional", None) or model)._standardize_inputs(inputs))
+
+
 def drop_value(variable: Any) -> None:
-    """Frees a variable's memory; it has no value until `set_value`."""
-    variable._value = None
+    """Frees a variable's memory; it has no value until `set_value`.
+
+    It stays the same variable of TensorFlow, since functions that were traced before hold on to it.
+    """
+    _put(variable, tf.zeros([0], variable.value.dtype))
 
 
 def set_value(variable: Any, value: Any) -> None:
     """Gives a variable a value, whether it has one or not."""
-    if variable._value is None:
-        variable._initialize(value)
-    else:
-        variable.assign(value)
+    _put(variable, tf.convert_to_tensor(value, variable.value.dtype))
+
+
+def _put(variable: Any, tensor: Any) -> None:
+    """Assigns a tensor of any shape, which `tf.Variable.assign` would not do."""
+    tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tensor, validate_shape=False)

@@ -3,56 +3,20 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from launcher.worker.model_facts import item_bytes
+from launcher.worker.pipeline.costs import LayerCost, ModelCost
 from launcher.worker.pipeline.keras_graph import Graph
 from launcher.worker.pipeline.stage import Answers, Stage
 
 # A process with a quota of a processor works for some of each tenth of a second, and waits for the
 # rest of it: so the mean over several of them counts.
 N_REPEATS, MEASURED_S = 5, 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class LayerCost:
-    """What a layer takes, for one micro-batch.
-
-    Attributes:
-        name: of the layer.
-        compute_s: forward and backward pass, measured, beyond what starting any pass takes.
-        update_s: changing its weights, once a step.
-        state_bytes: weights, their gradients and the optimizer's state.
-        kept_bytes: its inputs and outputs, which the backward pass needs; a layer that computes in
-            many steps, such as an LSTM, keeps more inside.
-        cut_bytes: what goes to the next stage if the model is cut after this layer.
-        uncut_because: why it cannot be cut there, where it cannot.
-    """
-
-    name: str
-    compute_s: float
-    update_s: float
-    state_bytes: int
-    kept_bytes: int
-    cut_bytes: int
-    uncut_because: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCost:
-    """What a model takes, for one micro-batch.
-
-    Attributes:
-        layers: in the order in which they are computed.
-        pass_s: what a stage's forward and backward pass takes whatever it computes: that of the
-            quickest layer alone.
-    """
-
-    layers: tuple[LayerCost, ...]
-    pass_s: float
+ALL_S = 8.0  # for all layers together, where there are many
 
 
 def measured_cost(
@@ -77,7 +41,8 @@ def measured_cost(
         stage = Stage(graph, number, number + 1)
         answers = Answers(targets, sample_weight) if stage.is_last else None
         given = tensors if number else stage.chosen(inputs)
-        compute_s, tensors = _timed(stage, given, answers)
+        measured_s = min(MEASURED_S, ALL_S / len(graph.calls))
+        compute_s, tensors = _timed(stage, given, answers, measured_s)
         found.append(_cost(graph, number, stage, len(inputs[0]), compute_s))
     for variable, value in zip(states, before, strict=True):
         variable.assign(value)
@@ -87,11 +52,13 @@ def measured_cost(
     return ModelCost(tuple(layers), pass_s)
 
 
-def _timed(stage: Stage, inputs: Sequence[Any], answers: Answers | None) -> tuple[float, list[Any]]:
+def _timed(
+    stage: Stage, inputs: Sequence[Any], answers: Answers | None, measured_s: float
+) -> tuple[float, list[Any]]:
     """Mean time of a forward and backward pass, and what goes over the cut behind."""
     given = _both_passes(stage, inputs, answers)  # compiles
     begun, n_passes = time.perf_counter(), 0
-    while n_passes < N_REPEATS or time.perf_counter() - begun < MEASURED_S:
+    while n_passes < N_REPEATS or time.perf_counter() - begun < measured_s:
         given = _both_passes(stage, inputs, answers)
         n_passes += 1
     return (time.perf_counter() - begun) / n_passes, given

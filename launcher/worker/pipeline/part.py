@@ -1,13 +1,15 @@
 """A rank's part in the steps of a pipeline."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from keras.src import tree
 
 from launcher.worker.exchange.algorithms.call import parts
 from launcher.worker.exchange.algorithms.mailbox import Mailbox, Pending
+from launcher.worker.pipeline.keras_graph import unpacked
 from launcher.worker.pipeline.messages import Layout, Message, Neighbour
 from launcher.worker.pipeline.schedule import Backward, Forward, Pass, one_forward_one_backward
 from launcher.worker.pipeline.stage import Answers, Passed, Stage
@@ -26,6 +28,11 @@ class Batch:
     inputs: Sequence[Any]
     targets: Any
     sample_weight: Any = None
+
+    @classmethod
+    def drawn(cls, model: Any, data: Any) -> Self:
+        """A batch as `fit` draws it from the script's data."""
+        return cls(*unpacked(model, data))
 
     @property
     def n_rows(self) -> int:
@@ -53,14 +60,21 @@ class Part:
         mailbox: messages between the ranks.
         stage: what this rank computes.
         n_micro_batches: that a batch is cut into.
+        numbers: of the steps, alike on all ranks; each is used once on this mailbox.
     """
 
-    def __init__(self, mailbox: Mailbox, stage: Stage, n_micro_batches: int) -> None:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        stage: Stage,
+        n_micro_batches: int,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
         self._stage, self._n_micro_batches = stage, n_micro_batches
         self._rank, self._n_stages = mailbox.rank, mailbox.world_size
         self._before = Neighbour(mailbox, mailbox.rank - 1) if mailbox.rank else None
         self._behind = None if stage.is_last else Neighbour(mailbox, mailbox.rank + 1)
-        self._step = 0
+        self._numbers = numbers or itertools.count()
 
     def train_on_batch(self, batch: Batch) -> None:
         """Takes part in one step: all micro-batches forward and backward, then new weights."""
@@ -82,7 +96,7 @@ class Part:
     ) -> None:
         """Makes the passes in order; while one is made, what the next one needs may come."""
         around = self._before, self._behind
-        step = _Step(self._stage, *around, self._step, batch, rows, training)
+        step = _Step(self._stage, *around, next(self._numbers), batch, rows, training)
         coming = step.expect(passes[0])
         for one, following in zip(passes, [*passes[1:], None], strict=True):
             arrived, coming = coming, step.expect(following)
@@ -90,7 +104,6 @@ class Part:
         for neighbour in around:
             if neighbour is not None:
                 neighbour.flush()
-        self._step += 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,16 +61,17 @@ class Stage:
         graph: the model.
         first: the first call's number.
         stop: the number after the last call's.
+        optimizer: changes the weights; the model's own is not touched where none is given.
     """
 
-    def __init__(self, graph: Graph, first: int, stop: int) -> None:
+    def __init__(self, graph: Graph, first: int, stop: int, optimizer: Any = None) -> None:
         self._graph = graph
         self._taken, self._given = graph.crossing(first), graph.crossing(stop)
         self._used, self._made = graph.used_inputs(first, stop), graph.made_outputs(first, stop)
         self.is_last = stop == len(graph.calls)
         self.model = graph.stage_model(first, stop)
         self.variables = list(self.model.trainable_variables)
-        self._optimizer = _own_optimizer(graph.model.optimizer)
+        self._optimizer = optimizer or _own_optimizer(graph.model.optimizer)
         self._sums: list[Any] = [None] * len(self.variables)
         self._has_run = False
         self._run = tf.function(self._pass, autograph=False)
@@ -197,7 +198,8 @@ class Stage:
 
     def update_by(self, gradients: Sequence[Any]) -> None:
         """Changes the stage's weights by gradients, None for those that have none."""
-        if not self.variables:
+        if not self.variables:  # the optimizer counts its steps all the same
+            self._optimizer.iterations.assign_add(1)
             return
         if not self._optimizer.built:
             self._optimizer.build(self.variables)
