@@ -106,10 +106,12 @@ class Fetching:
                 self._fetch(file, n_bytes)
         except FullError as error:
             raise DataError(
-                f"The disk at {self.folder} is full. Make room, or use --to."
+                f"The disk at {self.folder} is full. Make room, or name another folder: --to DIR"
             ) from error
         except OSError as error:
-            raise DataError(f"{self.folder} cannot be written: {error.strerror}.") from error
+            raise DataError(
+                f"{self.folder} cannot be written: {error.strerror}. Name another folder: --to DIR"
+            ) from error
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
         return Fetched(self.folder, tuple(file.path for file in files), n_bytes, tuple(self._new))
 

@@ -54,7 +54,8 @@ class JobBook:
             beside.replace(path)
         except OSError as error:
             raise StorageError(
-                f"{self.folder}, which remembers runs afar, cannot be written: {error.strerror}."
+                f"{self.folder}, which remembers runs afar, cannot be written: {error.strerror}. "
+                "Make it writable, or make room there."
             ) from error
 
     def find(self, run: str) -> JobPlace | None:

@@ -221,7 +221,8 @@ class _Told:
             raise ClusterError(NO_CLIENT.format(lacking="aiohttp")) from error
         if _is_silence(error):
             raise UnreachableError(
-                f"The Ray dashboard at {self.shown} does not answer ({type(error).__name__})."
+                f"The Ray dashboard at {self.shown} does not answer ({type(error).__name__}). Is "
+                "the cluster up?"
             ) from error
         if type(error).__name__ == "AuthenticationError":
             raise ClusterError(
@@ -229,7 +230,10 @@ class _Told:
                 "token into ~/.ray/auth_token, or name that file in RAY_AUTH_TOKEN_PATH, and set "
                 "RAY_AUTH_MODE=token."
             ) from error
-        raise ClusterError(f"What answers at {self.shown} refuses: {_short(text)}") from error
+        raise ClusterError(
+            f"What answers at {self.shown} refuses: {_short(text)}. Is it the dashboard of a Ray "
+            "of this version?"
+        ) from error
 
 
 @contextmanager
@@ -256,4 +260,4 @@ def _purpose(job: Any) -> str | None:
 
 
 def _short(text: str, length: int = 200) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return text.rstrip(". ") if len(text) <= length else f"{text[: length - 1]}…"

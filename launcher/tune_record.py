@@ -181,7 +181,9 @@ class TuneStore:
             raise UsageError(f"{record.name} is being driven by {who}. Wait, or stop that first.")
         term = max(ownership.reached(), record.term) + 1
         if not ownership.take(term, driver):
-            raise UsageError(f"{record.name} has just been resumed by someone else.")
+            raise UsageError(
+                f"{record.name} has just been resumed by someone else. Leave it to them."
+            )
         return replace(record, term=term)
 
     def save(self, record: TuneRecord) -> None:
@@ -210,7 +212,9 @@ class TuneStore:
                 "if it is kept elsewhere."
             ) from None
         except (ValueError, TypeError) as error:
-            raise RecordError(f"{folder.path(FILE)} is damaged: {error}.") from error
+            raise RecordError(
+                f"{folder.path(FILE)} is damaged: {error}. Delete it, or start another search."
+            ) from error
 
     def folder(self, name: str) -> Storage:
         """A search's own folder."""

@@ -152,7 +152,9 @@ def test_a_full_disk_is_said(run: Path, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(copying, "MAX_TRIES", 1)
     with (
         mounted(tmp_path / "disk", 1_000_000) as mount,
-        pytest.raises(DataError, match=r"The disk at .* is full\. Make room, or use --to"),
+        pytest.raises(
+            DataError, match=r"The disk at .* is full\. Make room, or name another folder: --to"
+        ),
     ):
         fetched(run, mount.path / "home")
 
