@@ -16,6 +16,7 @@ from launcher import options as o
 from launcher.cli_far import far_site
 from launcher.cli_fetch import fetch
 from launcher.cli_policy import policy_app
+from launcher.cli_tune import tune
 from launcher.command import (
     DEFAULT_COMMAND,
     DefaultToRun,
@@ -182,6 +183,7 @@ def _resume(
 
 app.command("attach")(cli_follow.attach)
 app.command("fetch")(fetch)
+app.command("tune")(tune)
 app.command("stop")(cli_follow.stop)
 
 

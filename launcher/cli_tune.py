@@ -13,8 +13,9 @@ import typer
 
 from launcher import options as o
 from launcher.command import INTERRUPTED_EXIT_CODE, Session, print_json
-from launcher.config import Flags, absolute, make_storage
+from launcher.config import Environment, Flags, absolute, make_storage
 from launcher.errors import UsageError
+from launcher.preflight import check_script
 from launcher.quantities import one_of, parse_count, parse_run_name
 from launcher.request import make_request
 
@@ -148,27 +149,33 @@ def _request(session: Session, script: str, flags: Flags) -> "Request":
     for word, is_given in (("--detach", request.detach), ("--dry-run", request.dry_run)):
         if is_given:
             raise UsageError(f"launch tune has no {word}. Leave it, and its variable, out.")
+    if request.address is not None and request.address.startswith("http"):
+        raise UsageError(
+            f"launch tune cannot send trials to {request.address}. Call it in the cluster, with "
+            "the address of its head: --address HOST:6379"
+        )
     return request
 
 
 def _begun(session: Session, request: "Request", asked: dict[str, Any]) -> int:
     """A new search: check what can be checked before anything starts, claim a name, search."""
+    environment = session.environment
+    text = _space_text(asked["space_file"], environment)
+    check_script(  # before the heavy imports: a wrong script is told at once
+        request.script,
+        environment.cwd,
+        home=environment.home,
+        legacy_keras=environment.tf_use_legacy_keras,
+    )
     import numpy as np
 
     from launcher.ownership import this_driver
     from launcher.prepare import ship
-    from launcher.space_file import read_space
     from launcher.storage import Storage
     from launcher.tune_metric import mode_of
     from launcher.tune_record import TuneStore, new_tune_record
 
-    path = absolute(asked["space_file"], session.environment)
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"The search space {path} cannot be read: {error}.") from error
-    read_space(text, asked["space_file"])
-    shipped = ship(request, session.environment, _say)
+    shipped = ship(request, environment, _say)
     store = TuneStore(Storage.open(request.storage))
     store.storage.check_writable()
     name = request.name
@@ -187,6 +194,20 @@ def _begun(session: Session, request: "Request", asked: dict[str, Any]) -> int:
     shipped.keep(store.folder(claimed))
     store.save(record)
     return _searched(session, store, record, is_json=request.json)
+
+
+def _space_text(file: str, environment: Environment) -> str:
+    """The file that describes the search space, which is read once to see that it does."""
+    from launcher.space_file import read_space
+
+    path = absolute(file, environment)
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"The search space {path} cannot be read: {reason}.") from error
+    read_space(text, file)
+    return text
 
 
 def _resumed(session: Session, name: str, flags: Flags) -> int:

@@ -1,7 +1,6 @@
 """What people read of a search: a line or a table of its trials, the best one, how to go on."""
 
 import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -121,7 +120,7 @@ def summary_line(record: TuneRecord) -> str:
     money = dollars(record.cost_usd) + ("" if budget is None else f" of {money_limit(budget)}")
     best = record.best
     found = f" · best {metric_text(best.value)}" if best is not None and best.value else ""
-    return f"{n_ended} of {record.n_trials} trials ended, {n_open} running · {money}{found}"
+    return f"{n_ended} of {_counted(record.n_trials)} ended, {n_open} running · {money}{found}"
 
 
 def print_tune(console: Console, record: TuneRecord, source: str) -> None:
@@ -192,11 +191,15 @@ def _ending(record: TuneRecord) -> str:
     best = record.best
     pieces = [
         f"{how} after {clock_text(record.spent_s)} for {dollars(record.cost_usd)}",
-        f"{len(record.trials)} trials, {stopped} of them stopped early",
+        f"{_counted(len(record.trials))}, {stopped} stopped early",
     ]
     if best is not None and best.value is not None:
         pieces.append(f"{record.metric} {metric_text(best.value)}")
     return " · ".join(pieces)
+
+
+def _counted(n: int) -> str:
+    return f"{n:,} trial{'s' * (n != 1)}"
 
 
 def _shown(value: Any) -> str:
@@ -218,8 +221,3 @@ def _width_text(trial: Trial) -> str:
 def _epochs_text(trial: Trial) -> str:
     total = "" if trial.epochs is None else f"/{trial.epochs}"
     return f"{trial.epoch}{total}"
-
-
-def make_tune_screen(console: Console) -> TuneScreen:
-    """A screen on stderr."""
-    return TuneScreen(console, is_live=sys.stderr.isatty())

@@ -71,7 +71,7 @@ def printed(record: TuneRecord) -> str:
 def test_the_outcome_tells_the_best_trial_its_model_and_how_to_train_it_again() -> None:
     text = printed(a_tune())
     assert "✔  0      0.01235        a b   2  3/3" in text
-    assert "done after 1 min 15 s for $0.21 · 2 trials, 1 of them stopped early" in text
+    assert "done after 1 min 15 s for $0.21 · 2 trials, 1 stopped early" in text
     assert "/launch/runs/tune-otter-000/model.keras" in text
     assert (
         "launch train.py --seed 7 -- --data digits --epochs 3 --learning-rate 0.012345678 "
