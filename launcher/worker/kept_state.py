@@ -36,7 +36,10 @@ class KeptState:
         """What this rank does about a choice: its own, where only rank 0 acts on it."""
         return choice
 
-    def is_whole(self, model: Any) -> bool:
-        """Whether this rank has all of the model's weights now."""
+    def has_whole(self, model: Any) -> bool:
+        """After the script's last line, on rank 0: whether it has all of a model's weights.
+
+        Nothing is collective from then on.
+        """
         del model
         return True

@@ -57,6 +57,7 @@ class ModelParallel(DataParallel):
         self._fitted: Any = None
         self._is_busy = False
         self._agreed = 0
+        self._has_ended = False
         self._kept: dict[str, Any] | None = None
 
     def install(self, frameworks: Collection[str]) -> None:
@@ -150,8 +151,9 @@ class ModelParallel(DataParallel):
             self._begun.add(id(model))  # every rank has loaded the same
             split.load(kept)
 
-    def is_whole(self, model: Any) -> bool:
-        """Whether this rank has all of the model's weights now."""
+    def has_whole(self, model: Any) -> bool:
+        """After the script's last line, on rank 0: whether it has all of a model's weights."""
+        self._has_ended = True
         return model not in self._split or bool(self._split[model].is_whole)
 
     # ---- what the hooks call
@@ -230,6 +232,31 @@ class ModelParallel(DataParallel):
         if self.fits(model) and not self._is_busy:
             with self._watched():
                 self._fitted.make_whole()
+
+    def saving(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """While a model is saved: all ranks have all of it, and its optimizer's whole state.
+
+        What the ranks save may be loaded again by the script, so all of it has to be alike.
+        """
+        split = self._split.get(model)
+        if split is None or self._has_ended:
+            return contextlib.nullcontext()
+        return self._saving(split)
+
+    @contextlib.contextmanager
+    def _saving(self, split: Any) -> Iterator[None]:
+        if self.fits(split.model):
+            self.finished_state(split.model)  # so that the optimizer's whole state is known
+        self.look_at_model(split.model)
+        if not self.agree(self.optimizers.whole(split.model.optimizer) is not None):
+            yield
+            return
+        with self._watched():
+            split.share_states()
+        try:
+            yield
+        finally:
+            split.forget_states()
 
     def refuse_one_batch(self, model: Any) -> None:
         """Raises `ScriptError` where the model's optimizer has the states of a stage only."""

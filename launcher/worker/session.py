@@ -77,7 +77,7 @@ class Session:
         if self._rank != 0:
             return
         self._checkpoints.write_artifacts(wait=True)
-        is_known = self.model is not None and self._parallel.is_whole(self.model)
+        is_known = self.model is not None and self._parallel.has_whole(self.model)
         models = [self.model] if is_known else []
         models += [m for m in self._parallel.own.models.trained() if m is not self.model]
         self._checkpoints.write_models(models)

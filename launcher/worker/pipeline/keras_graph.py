@@ -158,6 +158,18 @@ def has_known_input(model: Any) -> bool:
     return not isinstance(model, keras.Sequential) or model._functional is not None
 
 
+def build_deferred(model: Any, inputs: Any) -> None:
+    """Builds a sequential model that does not begin with an Input by what `fit` is given."""
+    if not isinstance(model, keras.Sequential) or has_known_input(model):
+        return
+    if isinstance(inputs, tf.data.Dataset):
+        spec = inputs.element_spec
+        inputs = spec[0] if isinstance(spec, tuple) else spec
+    shape = getattr(inputs, "shape", None)
+    if shape is not None and len(shape) > 1:
+        model.build((None, *shape[1:]))
+
+
 def inner_layers(layer: Any) -> list[Any]:
     """A layer, or model, and all that it is made of; nothing for a function of `keras.ops`."""
     return list(layer._flatten_layers()) if isinstance(layer, keras.Layer) else []

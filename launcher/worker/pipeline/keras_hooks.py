@@ -10,13 +10,14 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from launcher.worker.fits import steps_per_execution
 from launcher.worker.method_patch import wrap_method
+from launcher.worker.pipeline.keras_graph import build_deferred
 
 if TYPE_CHECKING:
     from launcher.worker.model_parallel import ModelParallel
 
 Trainer = tf_trainer.TensorFlowTrainer
 WHOLE = ("predict", "predict_on_batch", "test_on_batch")
-SAVING = ("save", "save_weights", "load_weights", "export")
+WEIGHTS = ("save_weights", "load_weights", "export")
 
 
 def install(parallel: "ModelParallel") -> None:
@@ -78,6 +79,7 @@ def _install_calls(parallel: "ModelParallel") -> None:
     """What uses a model as a whole, in a callback say, finds it whole."""
 
     def fit(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        build_deferred(model, kwargs.get("x", args[0] if args else None))
         history = original(*args, **kwargs)
         parallel.end_fit(model)
         return history
@@ -87,10 +89,8 @@ def _install_calls(parallel: "ModelParallel") -> None:
         return original(*args, **kwargs)
 
     def save(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        if parallel.fits(model):
-            parallel.finished_state(model)  # so that the optimizer's whole state is known
-        parallel.look_at_model(model)
-        return original(*args, **kwargs)
+        with parallel.saving(model):
+            return original(*args, **kwargs)
 
     def train_on_batch(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         parallel.refuse_one_batch(model)
@@ -100,8 +100,9 @@ def _install_calls(parallel: "ModelParallel") -> None:
     _wrap(Trainer, "train_on_batch", train_on_batch)
     for name in WHOLE:
         _wrap(Trainer, name, whole)
-    for name in SAVING:
-        _wrap(keras.Model, name, save)
+    for name in WEIGHTS:
+        _wrap(keras.Model, name, whole)
+    _wrap(keras.Model, "save", save)
 
 
 def _install_reading(parallel: "ModelParallel") -> None:

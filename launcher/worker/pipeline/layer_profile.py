@@ -7,13 +7,12 @@ from typing import Any
 
 import keras
 
-from launcher.worker import fits
 from launcher.worker.exchange.algorithms.call import parts
 from launcher.worker.fits import FitCall
 from launcher.worker.memory import free_bytes
 from launcher.worker.model_facts import item_bytes
 from launcher.worker.pipeline.costs import LayerProfile
-from launcher.worker.pipeline.keras_graph import Graph, is_functional
+from launcher.worker.pipeline.keras_graph import Graph, build_deferred
 from launcher.worker.pipeline.layer_times import measured_cost
 from launcher.worker.pipeline.optimizer_state import places
 from launcher.worker.pipeline.part import Batch
@@ -65,8 +64,7 @@ def layer_profile(
     Raises:
         UnsplittableError: it is asked for, and the model cannot be split.
     """
-    if is_functional(call.model):
-        fits.build(call.model, call.arguments)
+    build_deferred(call.model, call.arguments.get("x"))
     try:
         graph = readable_graph(call.model)
         places(call.model.optimizer, call.model.trainable_variables)

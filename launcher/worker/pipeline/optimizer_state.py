@@ -106,8 +106,8 @@ class Optimizers:
         """The states of an optimizer that trains all weights, where they are known."""
         return self._whole.get(optimizer)
 
-    def remember(self, optimizer: Any, states: list[np.ndarray]) -> None:
-        """Note the whole of an optimizer's states."""
+    def remember(self, optimizer: Any, states: list[np.ndarray] | None) -> None:
+        """Note the whole of an optimizer's states, or forget it."""
         self._whole[optimizer] = states
 
     def adopt(self, model: Any, own: Sequence[Any], weights: Sequence[Any]) -> Any:

@@ -193,6 +193,27 @@ class SplitModel:
         self._optimizers.remember(self.model.optimizer, found)
         return found
 
+    def share_states(self) -> None:
+        """Gives all ranks the optimizer's whole state, which rank 0 knows; collective."""
+        mailbox, number, optimizer = self._mailbox, next(self._numbers), self.model.optimizer
+        if self._rank == 0:
+            arrays = [np.ascontiguousarray(a) for a in self._optimizers.whole(optimizer) or ()]
+            for rank in range(1, mailbox.world_size):
+                for pending in weights.send(mailbox, rank, arrays, number):
+                    pending.wait()
+            return
+        common = dict(zip(self._own_states(self._rank), optimizer.variables, strict=True))
+        like = [
+            common[place] if place.weight is None else self._all[place.weight]
+            for place in self._whole_states
+        ]
+        self._optimizers.remember(optimizer, list(weights.receive(mailbox, 0, like, number)))
+
+    def forget_states(self) -> None:
+        """Frees the optimizer's whole state, where it is not needed any more."""
+        if self._rank:
+            self._optimizers.remember(self.model.optimizer, None)
+
     def _own_states(self, rank: int) -> list[Place]:
         """What each of a rank's optimizer variables keeps, by the number of the model's weight."""
         if rank not in self._places:

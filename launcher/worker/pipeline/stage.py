@@ -74,7 +74,7 @@ class Stage:
         self._optimizer = optimizer or _own_optimizer(graph.model.optimizer)
         self._sums: list[Any] = [None] * len(self.variables)
         self._has_run = False
-        self._run = tf.function(self._pass, autograph=False)
+        self._run = tf.function(self._pass, autograph=False, reduce_retracing=True)
         self._update = tf.function(self._apply, autograph=False, reduce_retracing=True)
 
     @property
