@@ -12,7 +12,7 @@ from launcher.data_text import brought_text
 from launcher.layout import LABEL_WIDTH, plain_table, print_table, ring_text, sentence
 from launcher.network_text import budget_text, network_text
 from launcher.paths_used import print_paths
-from launcher.record import RunRecord, Segment, ShownStatus, parse_timestamp
+from launcher.record import DriftRecord, RunRecord, Segment, ShownStatus, parse_timestamp
 from launcher.report import print_decision, print_outcome
 from launcher.summary import cluster_text, legend_text, node_letters, script_text
 from policies.schema import DEFAULT_PATH, Link, Network, Node
@@ -183,6 +183,19 @@ def _print_segments(console: Console, record: RunRecord, letters: Mapping[str, s
             segment.end or "running",
         )
     print_table(console, table)
+    for number, segment in enumerate(record.segments, 1):
+        if segment.drift is not None:
+            text = f"{number}: {drift_text(segment.drift)}"
+            console.print(sentence(text, console.width), soft_wrap=True, style="dim")
+
+
+def drift_text(drift: DriftRecord) -> str:
+    """How far apart workers were that waited for nobody (measured)."""
+    return (
+        f"gradients were {drift.mean_staleness:.1f} steps old in the mean and {drift.oldest} at "
+        f"most; {drift.n_dropped:,} were too old, and weights were taken over "
+        f"{drift.n_transfers:,} times (measured, by the first worker)."
+    )
 
 
 def _step_cell(record: RunRecord, segment: Segment) -> str:

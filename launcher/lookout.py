@@ -64,7 +64,7 @@ class SegmentLookout:
         self._patience.note(workers, now_s)
         return (
             self._lost_nodes(now_s)
-            or self._lost_worker(workers, now_s)
+            or self._lost_worker(workers, standing, now_s)
             or self._stuck(workers, standing, now_s)
             or self._review(standing)
         )
@@ -75,23 +75,32 @@ class SegmentLookout:
         return tuple(dict.fromkeys(self._plan.nodes))
 
     def _lost_nodes(self, now_s: float) -> Lost | None:
-        """All workers take part in every step: where steps are made, no node is lost."""
+        """All workers take part in every step: where steps are made, no node is lost.
+
+        Where workers do not wait for each other, the first one alone makes those that are told.
+        """
         patience_s = SILENT_S if self._steps else STARTING_SILENT_S
         if now_s - self._step_at_s < patience_s:
             return None
-        silent = self._sentries.silent(self._used, patience_s)
+        nodes = self._plan.nodes[:1] if self._bears_losses else self._used
+        silent = self._sentries.silent(nodes, patience_s)
         if not silent:
             return None
         names = ", ".join(self._nodes[node].ip for node in silent)
         return Lost(f"Lost {names}: no sign of life for {patience_s:g} s.", silent)
 
-    def _lost_worker(self, workers: list[Activity], now_s: float) -> Lost | None:
+    def _lost_worker(
+        self, workers: list[Activity], standing: Standing, now_s: float
+    ) -> Lost | None:
         """A process that is gone without a word, or was stopped for good."""
         stopped = {each.rank for each in workers if each.is_stopped}
         self._stopped_since_s = {
             rank: self._stopped_since_s.get(rank, now_s) for rank in sorted(stopped)
         }
         for each in workers:
+            if self._bears_losses and each.rank > 0:
+                self._warn_of(each, standing)
+                continue
             if not each.is_alive:
                 return Lost(f"The worker of rank {each.rank} on {self._place(each.rank)} died.")
             since_s = self._stopped_since_s.get(each.rank, now_s)
@@ -99,6 +108,21 @@ class SegmentLookout:
                 place = self._place(each.rank)
                 return Lost(f"The worker of rank {each.rank} on {place} was stopped by a signal.")
         return None
+
+    @property
+    def _bears_losses(self) -> bool:
+        """Whether the others go on when a worker other than the first is lost."""
+        return self._plan.strategy == "decentralized"
+
+    def _warn_of(self, worker: Activity, standing: Standing) -> None:
+        """Say once of a worker that the others go on without it."""
+        if worker.is_alive and not worker.is_stopped:
+            return
+        what = "was stopped by a signal" if worker.is_alive else "died"
+        standing.warn_once(
+            f"The worker of rank {worker.rank} on {self._place(worker.rank)} {what}: the others "
+            "go on without it. When it is there again, it takes their weights."
+        )
 
     def _stuck(self, workers: list[Activity], standing: Standing, now_s: float) -> Lost | None:
         """No progress anywhere: say who waits for whom."""

@@ -85,10 +85,10 @@ def ship(request: Request, environment: Environment, warn: Callable[[str], None]
         home=environment.home,
         legacy_keras=environment.tf_use_legacy_keras,
     )
-    if request.strategy == "direct" and script.kind != "fit":
+    if request.strategy in ("direct", "decentralized") and script.kind != "fit":
         raise UsageError(
-            f"--strategy direct: {script.name} brings a train_loop_per_worker, which exchanges "
-            "gradients by itself. Leave --strategy out, or call model.fit in the script."
+            f"--strategy {request.strategy}: {script.name} brings a train_loop_per_worker, which "
+            "exchanges gradients by itself. Leave --strategy out, or call model.fit in the script."
         )
     archive = pack(script.root, request)
     for text in archive.warnings:

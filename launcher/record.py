@@ -16,6 +16,7 @@ from launcher.errors import RecordError
 from launcher.worker.staging.uris import public_uri
 from policies.schema import (
     Candidate,
+    CurvePoint,
     DataAhead,
     Decision,
     Experience,
@@ -89,6 +90,20 @@ class PathRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftRecord:
+    """How far apart the workers of `decentralized` were, as the first one saw it.
+
+    Ages of gradients that it applied, in steps; `n_dropped` were too old, and `n_transfers` times
+    it took over or merged another one's weights.
+    """
+
+    mean_staleness: float
+    oldest: int
+    n_dropped: int
+    n_transfers: int
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A stretch of training under one plan. `end` says why it ended, None while it runs.
 
@@ -109,6 +124,8 @@ class Segment:
     paths: tuple[PathRecord, ...] = ()
     evaluation_s: float | None = None
     checkpoint_s: float | None = None
+    curve: tuple[CurvePoint, ...] = ()
+    drift: DriftRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +288,7 @@ class RunRecord:
                 measured_at_s=parse_timestamp(segment.started).timestamp(),
                 evaluation_s=segment.evaluation_s,
                 checkpoint_s=segment.checkpoint_s,
+                curve=segment.curve,
             )
             for segment in self.segments
             if segment.step_s is not None and segment.steps > 0 and self.workload.fits

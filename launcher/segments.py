@@ -23,6 +23,7 @@ from launcher.errors import (
 from launcher.growing import Growing
 from launcher.inspection import RayInspection
 from launcher.lookout import SILENT_S, SegmentLookout
+from launcher.plan_exchange import decentralized_of, direct_of
 from launcher.prepare import Measured
 from launcher.record import CheckpointRecord, Outcome, Segment, timestamp
 from launcher.rescue import Settled
@@ -36,7 +37,7 @@ from launcher.stretch import Stretch
 from launcher.supervise import Ended, Move, Supervisor
 from launcher.surroundings import Surroundings
 from launcher.trainer import SegmentRun, start_keeper
-from launcher.worker.job import Direct, Job
+from launcher.worker.job import Job
 from policies.first_slices import first_slices
 from policies.schema import Decision, Node, Plan
 from policies.wording import workers
@@ -336,7 +337,7 @@ class Segments:
     def _placed(self, plan: Plan, held: Sequence[Node]) -> Job:
         """The job with each rank's node and threads, and the checkpoint to go on from."""
         cpus = {node.id: node.cpus for node in held}
-        direct, workload = _direct(plan), self._around.measured.workload
+        direct, workload = direct_of(plan), self._around.measured.workload
         batch = workload.fits[0].global_batch
         threads = [max(1, int(cpus[node] / plan.nodes.count(node))) for node in plan.nodes]
         return replace(
@@ -344,6 +345,7 @@ class Segments:
             node_ids=plan.nodes,
             threads=tuple(threads),
             direct=direct,
+            decentralized=decentralized_of(plan),
             shares=first_slices(plan, held, workload, batch) if direct is not None else (),
             sync_batchnorm=plan.options.sync_batchnorm,
             checkpoint=self._start.checkpoint,
@@ -394,11 +396,3 @@ class Segments:
         ]
         record = replace(record, outcome=outcome, checkpoints=(*record.checkpoints, *kept))
         self._stretch.book.write(record)
-
-
-def _direct(plan: Plan) -> Direct | None:
-    """What the workers need to exchange gradients by themselves."""
-    options = plan.options
-    if plan.strategy != "direct" or options.algorithm is None:
-        return None
-    return Direct(options.algorithm, options.sites, secrets.token_bytes(32), options.overlap)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from launcher.book import Book, now
 from launcher.budget import Meter
+from launcher.curve import Curve
 from launcher.errors import (
     LauncherError,
     ScriptError,
@@ -16,7 +17,7 @@ from launcher.errors import (
     TrainingFailedError,
 )
 from launcher.paths_used import paths_used
-from launcher.record import CheckpointRecord, StepTime, timestamp
+from launcher.record import CheckpointRecord, DriftRecord, StepTime, timestamp
 from launcher.worker.job import Event
 from launcher.worker.step_times import typical_step_s
 
@@ -96,6 +97,7 @@ class Standing:
         self._warned: set[str] = set()
         self.files: dict[str, str] = {}
         self.metrics: dict[str, float] = {}
+        self._curve = Curve()
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
             "output": lambda d: self._view.output(d["text"], d["stream"]),
             "stage": lambda d: self.stage(d["text"]),
@@ -108,6 +110,7 @@ class Standing:
             "artifacts": lambda d: self.files.update(artifacts=d["path"]),
             "model": lambda d: self.files.update(model=d["path"]),
             "paths": self._on_paths,
+            "drift": self._on_drift,
             "nccl": lambda d: self._happened("nccl", d["text"]),
             "warning": lambda d: self.warn_once(d["text"]),
             "error": self._on_error,
@@ -151,6 +154,7 @@ class Standing:
                 cost_usd=self._meter.spent_usd - self._cost_before_usd,
                 evaluation_s=median(self._evaluations_s) if self._evaluations_s else None,
                 checkpoint_s=self._checkpoint_cost_s,
+                curve=self._curve.points,
             )
         )
 
@@ -202,6 +206,7 @@ class Standing:
         self._check_loss(self._loss)
         self._view.training(self._status(epoch_ended=True, metrics=detail["logs"]))
         self.metrics = detail["logs"]
+        self._curve.note(detail, self.total_steps)
         self.keep_segment()
 
     def _on_checkpoint(self, detail: dict[str, Any]) -> None:
@@ -221,9 +226,20 @@ class Standing:
         used = paths_used(detail["uses"], segment.plan, record.network)
         self._book.segment(replace(segment, paths=used))
 
+    def _on_drift(self, detail: dict[str, Any]) -> None:
+        self._book.segment(replace(self._book.record.segments[-1], drift=DriftRecord(**detail)))
+
     def _on_error(self, detail: dict[str, Any]) -> None:
         if self.error is not None:
             return  # the first one is the cause; others follow from it
+        plan = self._book.record.segments[-1].plan
+        if plan.strategy == "decentralized" and detail["rank"] > 0:
+            last = detail["text"].strip().splitlines()[-1:]
+            self.warn_once(
+                f"The worker of rank {detail['rank']} failed, and the others go on without it: "
+                f"{' '.join(last)}"
+            )
+            return
         if detail["kind"] == "script":
             self.error = ScriptFailedError(detail["rank"], detail["text"])
         elif detail["kind"] == "storage":

@@ -66,6 +66,7 @@ def tensorflow_trainer() -> type:
         def __init__(self, train_loop: Any, *, backend_config: Any, **kwargs: Any) -> None:
             DataParallelTrainer.__init__(self, train_loop, backend_config=backend_config, **kwargs)
 
+        controller_class: type = TrainController
         controller: Any = None
         is_cancelled = False
 
@@ -75,7 +76,7 @@ def tensorflow_trainer() -> type:
             variables.setdefault("RAY_WARN_BLOCKING_GET_INSIDE_ASYNC", "0")
             remote = ray.remote(
                 num_cpus=0, label_selector=here, runtime_env={"env_vars": variables}
-            )(TrainController)
+            )(self.controller_class)
             self.controller = remote.remote(**options)
             if self.is_cancelled:
                 ray.kill(self.controller)
@@ -235,13 +236,13 @@ class SegmentRun:
         resources = {"CPU": options.cpus_per_worker}
         if options.gpus_per_worker:
             resources["GPU"] = options.gpus_per_worker
-        return tensorflow_trainer()(
+        trainer = tensorflow_trainer()(
             train,
             train_loop_config={"job": self._job, "keeper": self._keeper},
             backend_config=LaunchBackendConfig(
                 self.plan.nodes,
                 self._ips_by_node,
-                for_tensorflow=self._job.direct is None,
+                for_tensorflow=self.plan.strategy == "allreduce",
                 with_nccl=uses_nccl(self.plan),
             ),
             scaling_config=ScalingConfig(
@@ -257,3 +258,8 @@ class SegmentRun:
                 worker_runtime_env={"env_vars": worker_environment(self._job.frameworks)},
             ),
         )
+        if self.plan.strategy == "decentralized":
+            from launcher.worker.controller import TolerantController
+
+            trainer.controller_class = TolerantController
+        return trainer

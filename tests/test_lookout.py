@@ -1,12 +1,16 @@
+from dataclasses import replace
+
 import pytest
 
 from launcher.book import Book
 from launcher.budget import Meter
 from launcher.lookout import SegmentLookout
+from launcher.record import RunEvent
 from launcher.sentries import Sentries
 from launcher.standing import Standing
 from launcher.supervise import Lost, Move
 from launcher.worker.activity import Phase
+from policies.schema import Strategy
 from tests.fake_posts import FakePosts, an_activity
 from tests.fakes import FakeClock, FakeView, a_node, a_plan, a_record, an_event
 
@@ -14,20 +18,23 @@ from tests.fakes import FakeClock, FakeView, a_node, a_plan, a_record, an_event
 class Scene:
     """Two workers on two nodes, looked after; time passes as told."""
 
-    def __init__(self) -> None:
+    def __init__(self, strategy: Strategy = "allreduce") -> None:
         self.clock, self.posts = FakeClock(), FakePosts()
-        plan, nodes = a_plan(2), [a_node(0), a_node(1)]
+        plan, nodes = replace(a_plan(2), strategy=strategy), [a_node(0), a_node(1)]
         self.ids = [node.id for node in nodes]
         sentries = Sentries(self.posts, self.clock)
         sentries.watch(nodes, "run-1")
         for rank, node in enumerate(nodes):
             self.posts.activities[node.id] = (an_activity(rank),)
-        self.standing = Standing(
-            Book(None, a_record()), FakeView(), Meter(self.clock), None, steps_per_epoch=10
-        )
+        self.book = Book(None, replace(a_record(), events=()))
+        self.standing = Standing(self.book, FakeView(), Meter(self.clock), None, steps_per_epoch=10)
         self.lookout = SegmentLookout(
             "calm-fox", plan, {n.id: n for n in nodes}, sentries, clock=self.clock
         )
+
+    def standing_events(self) -> tuple[RunEvent, ...]:
+        """What was written down."""
+        return self.book.record.events
 
     def found_after(self, seconds: float, *, steps: bool = False) -> Lost | Move | None:
         """The first finding, looking five times a second; with steps or without."""
@@ -108,3 +115,16 @@ def test_a_long_callback_is_not_stuck(scene: Scene) -> None:
     for rank, node in enumerate(scene.ids):
         scene.posts.activities[node] = (an_activity(rank, Phase.BETWEEN),)
     assert scene.found_after(1200.0) is None
+
+
+def test_workers_that_wait_for_nobody_bear_the_loss_of_any_but_the_first() -> None:
+    scene = Scene("decentralized")
+    assert scene.found_after(20.0, steps=True) is None
+    scene.posts.activities[scene.ids[1]] = (an_activity(1, is_alive=False),)
+    assert scene.found_after(20.0, steps=True) is None
+    (event,) = scene.standing_events()
+    assert "The worker of rank 1 on 10.0.0.5 died: the others go on without it." in event.detail
+    scene.posts.silent.add(scene.ids[1])
+    assert scene.found_after(20.0) is None
+    scene.posts.activities[scene.ids[0]] = (an_activity(0, is_alive=False),)
+    assert scene.found_after(2.5) == Lost("The worker of rank 0 on 10.0.0.4 died.")

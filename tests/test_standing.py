@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -250,3 +251,33 @@ def test_what_was_not_seen_of_evaluations_and_checkpoints_is_not_known(stage: St
     segment = stage.book.record.segments[-1]
     assert segment.evaluation_s is None
     assert segment.checkpoint_s is None
+
+
+# ---- workers that wait for nobody
+
+
+def test_a_failure_of_one_of_many_independent_workers_is_told_and_borne(stage: Stage) -> None:
+    (segment,) = stage.book.record.segments
+    plan = replace(segment.plan, strategy="decentralized")
+    stage.book.segment(replace(segment, plan=plan))
+    ended = stage.run(
+        (1.0, an_event("error", rank=2, kind="script", text="Traceback …\nOSError: no disk\n")),
+        (2.0, an_event("drift", mean_staleness=1.5, oldest=4, n_dropped=0, n_transfers=1)),
+        (3.0, DONE),
+        ends_at_s=4.0,
+    )
+    assert ended.error is None
+    assert stage.view.warnings == [
+        "The worker of rank 2 failed, and the others go on without it: OSError: no disk"
+    ]
+    assert stage.segment.drift is not None and stage.segment.drift.oldest == 4
+
+
+def test_how_the_loss_went_down_is_recorded(stage: Stage) -> None:
+    stage.run(
+        (1.0, an_event("steps", durations_s=[0.1], total_steps=10)),
+        (2.0, an_epoch(1, 0.5)),
+        (3.0, DONE),
+        ends_at_s=4.0,
+    )
+    assert [(p.steps, p.loss) for p in stage.segment.curve] == [(10, 0.5)]

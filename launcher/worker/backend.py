@@ -44,15 +44,26 @@ class LaunchBackendConfig(BackendConfig):
 
 
 class LaunchBackend(Backend):
-    """Writes `LAUNCH_RANK` and, for more than one worker, `LAUNCH_ADDRESSES` or `TF_CONFIG`."""
+    """Writes `LAUNCH_RANK` and, for more than one worker, `LAUNCH_ADDRESSES` or `TF_CONFIG`.
+
+    Ray Train makes one per controller.
+    """
+
+    def __init__(self) -> None:
+        self._ranks: list[int] = []
+        self._addresses: list[tuple[str, ...]] = []
 
     def on_start(self, worker_group: Any, backend_config: LaunchBackendConfig) -> None:
         """Set every worker's environment before the training function runs."""
+        if len(worker_group) < len(self._ranks):
+            self._start_again(worker_group)
+            return
         places = worker_group.execute(_place, backend_config.ips_by_node)
         ranks = ranks_in_plan_order([place.node_id for place in places], backend_config.node_ids)
         by_rank: list[tuple[str, ...]] = [()] * len(places)
         for place, rank in zip(places, ranks, strict=True):
             by_rank[rank] = place.addresses
+        self._ranks, self._addresses = ranks, by_rank
         set_environment = _set_tf_config if backend_config.for_tensorflow else _set_addresses
         ray.get(
             [
@@ -62,6 +73,17 @@ class LaunchBackend(Backend):
         )
         if backend_config.with_nccl:
             _set_up_nccl(worker_group, backend_config.ips_by_node)
+
+    def rank_at(self, index: int) -> int | None:
+        """The rank in the plan of Ray Train's worker of this world rank; None before the start."""
+        return self._ranks[index] if index < len(self._ranks) else None
+
+    def _start_again(self, workers: Any) -> None:
+        """Give processes in place of others' their ranks and addresses."""
+        for index, worker in enumerate(workers.get_workers()):
+            rank = self._ranks[worker.distributed_context.world_rank]
+            set_here = (_set_addresses, self._addresses, rank)
+            ray.get(workers.execute_single_async(index, *set_here))
 
 
 def _set_up_nccl(worker_group: Any, ips_by_node: dict[str, tuple[str, ...]]) -> None:

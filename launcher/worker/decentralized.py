@@ -17,17 +17,19 @@ from launcher.worker.data_parallel import DataParallel, Role
 from launcher.worker.exchange.alone import Alone
 from launcher.worker.exchange.decentralized.batching import Slices
 from launcher.worker.exchange.decentralized.dlion import Dlion, DlionOptions
+from launcher.worker.exchange.decentralized.figures import Figures
 from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.links import Links
 from launcher.worker.exchange.decentralized.sparse import Vector
-from launcher.worker.exchange.decentralized.training import Figures, Training
+from launcher.worker.exchange.decentralized.training import FIRST, Training
 from launcher.worker.exchange.decentralized.transfer import TransferOptions
 from launcher.worker.gradients import Gradients
-from launcher.worker.job import ORDER_STOP
+from launcher.worker.job import ORDER_CHECKPOINT, ORDER_NONE, ORDER_STOP
 from launcher.worker.job import Decentralized as Options
 from launcher.worker.sharing import Shared, Uncut, cut_batch
 
+COPY_WAIT_S = 10.0  # of the first worker alone, where a checkpoint needs another one's weights
 OWN_LOOP = (
     "The script applies gradients outside of model.fit, which --strategy decentralized cannot "
     "exchange. Use model.fit (a train_step of the model's own may be in it), or --strategy direct."
@@ -75,10 +77,36 @@ class Decentralized(DataParallel):
         super().request(code)
         if code >= ORDER_STOP:
             self._training.stop_all()
+        elif code == ORDER_CHECKPOINT:
+            self._training.ask_copy()
 
     def agreed(self) -> int:
-        """What was asked of this rank, by its driver or by a peer."""
-        return ORDER_STOP if self._training.is_told_to_stop else super().agreed()
+        """What was asked of this rank, by its driver or by a peer.
+
+        A checkpoint waits for a better worker's weights, while training goes on.
+        """
+        if self._training.is_told_to_stop:
+            return ORDER_STOP
+        code = super().agreed()
+        waits = code == ORDER_CHECKPOINT and self._training.awaits_copy
+        return ORDER_NONE if waits else code
+
+    def model_state(self, model: Any) -> dict[str, Any]:
+        """With the weights of the best worker, if they come soon."""
+        copy, replica = self._training.take_copy(COPY_WAIT_S), self._exchanged.replica
+        if copy is None or replica is None:
+            return super().model_state(model)
+        own = replica.read()
+        replica.write(copy)
+        try:
+            return super().model_state(model)
+        finally:
+            replica.write(own)
+
+    def positions(self, model: Any) -> dict[str, Any]:
+        """How far every worker is."""
+        steps = (getattr(model.history, "params", None) or {}).get("steps")
+        return {"steps_by_rank": self._training.steps_by_rank(), "epoch_steps": steps}
 
     def prepare(self, model: Any) -> None:
         """Random layers of its own for each rank; weights come from peers where they differ."""
@@ -189,31 +217,34 @@ class ExchangedGradients(Gradients):
         if self._loss is None and self._parallel.is_tracing_step:
             self._loss = loss
 
-    def exchange(
+    @property
+    def _is_alone(self) -> bool:
+        return False
+
+    def _exchange_own(
         self,
         apply: Callable[[list[Any]], Any],
-        gradients: Sequence[Any],
+        gradients: list[Any],
         variables: Sequence[Any] | None,
         optimizer: Any,
     ) -> Any:
-        """Calls `apply` with what own and others' gradients come to; nested calls do nothing more.
+        del apply, gradients, variables, optimizer
+        raise ScriptError(OWN_LOOP)
+
+    def _of_keras_step(self, gradients: list[Any], variables: Sequence[Any] | None) -> list[Any]:
+        """What own and others' gradients come to.
 
         Raises:
             ScriptError: the script applies gradients by itself.
         """
-        del optimizer
-        gradients = list(gradients)
-        if self._exchanging or not gradients:
-            return apply(gradients)
-        if not self._parallel.is_tracing_step or variables is None:
+        if variables is None:
             raise ScriptError(OWN_LOOP)
         places = [place for place, gradient in enumerate(gradients) if gradient is not None]
         replica = Variables([variables[place] for place in places])
-        with self._nested_alone():
-            totals = self._totals([gradients[place] for place in places], replica)
-            for place, total in zip(places, totals, strict=True):
-                gradients[place] = total
-            return apply(gradients)
+        totals = self._totals([gradients[place] for place in places], replica)
+        for place, total in zip(places, totals, strict=True):
+            gradients[place] = total
+        return gradients
 
     def _totals(self, gradients: Sequence[Any], replica: "Variables") -> list[Any]:
         """What the optimizer is to apply, in the shapes of the variables."""
@@ -279,7 +310,12 @@ class _Part(Alone):
         self._training = training
 
     def close(self) -> None:
-        """Parts from the peers, after the first worker, which may still want weights."""
+        """Parts from the peers: the first worker ends the others' training with its own.
+
+        They part after it, which may still want their weights.
+        """
+        if self._training.rank == FIRST:
+            self._training.stop_all()
         self._training.linger()
         self._training.close()
 

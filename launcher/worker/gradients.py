@@ -34,18 +34,27 @@ class Gradients:
             variables: that the gradients belong to, where known.
             optimizer: whose gradients.
         """
-        gradients, parallel = list(gradients), self._parallel
+        gradients = list(gradients)
         if self._exchanging or not gradients:
             return apply(gradients)
-        if not parallel.is_tracing_step:
+        if not self._parallel.is_tracing_step:
             return self._exchange_own(apply, gradients, variables, optimizer)
-        if not parallel.shares_data:
+        if self._is_alone:
             return apply(gradients)
+        with self._nested_alone():
+            return apply(self._of_keras_step(gradients, variables))
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is nobody to exchange with."""
+        return not self._parallel.shares_data
+
+    def _of_keras_step(self, gradients: list[Any], variables: Sequence[Any] | None) -> list[Any]:
+        """What an optimizer applies in a step of Keras's loop."""
         from launcher.worker.step import shaped
 
-        with self._nested_alone():
-            means, _ = parallel.state.mean_gradients(shaped(gradients, variables))
-            return apply(means)
+        means, _ = self._parallel.state.mean_gradients(shaped(gradients, variables))
+        return means
 
     def _exchange_own(
         self,

@@ -18,12 +18,14 @@ from launcher.worker import files, script, snapshot
 from launcher.worker.activity import ActivityFile, Attended, Phase
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
+from launcher.worker.drift_reports import DriftReports
 from launcher.worker.exchange.choice import make_exchange
 from launcher.worker.exchange.loss import lost_peer
 from launcher.worker.job import Job
 from launcher.worker.observed import Observed, observe_evaluation
 from launcher.worker.output import captured_output
 from launcher.worker.path_reports import PathReports
+from launcher.worker.positions import position_of
 from launcher.worker.script import Ending, Stopped, UserScriptError
 from launcher.worker.staging.use import data_in_use
 
@@ -99,6 +101,8 @@ def _train(
     if job.artifacts is not None:
         script.unpack(ray.get(job.artifacts), folder)
     resume = snapshot.load(ray.get(job.checkpoint)) if job.checkpoint is not None else None
+    if resume is not None:
+        resume["position"] = position_of(resume["position"], rank)
     checkpoints = Attended(Checkpoints(channel, folder, listing, job.checkpoint_every_s), activity)
     ending = Ending()
     session = _watch(job, parallel, channel, activity, checkpoints, rank, resume, ending)
@@ -113,6 +117,8 @@ def _train(
     how = _run_script(job, folder, capture, parallel, session, ending)
     if parallel is not None:
         PathReports(parallel.exchange, channel).script_ended()
+        if job.decentralized is not None:
+            DriftReports(parallel, channel).epoch_ended()
     if session is not None and how == "done":
         session.finish()
     channel.emit("end", how=how)
@@ -212,7 +218,7 @@ def _watch(
         checkpoints,
         rank=rank,
         resume=resume,
-        epoch_ended=PathReports(parallel.exchange, channel).epoch_ended,
+        epoch_ended=_reports(job, parallel, channel),
         hints=job.hints,
     )
     for name in job.frameworks:
@@ -222,6 +228,13 @@ def _watch(
         parallel, channel, activity, session.keep_files, session.finish, ending
     )
     return session
+
+
+def _reports(job: Job, parallel: Any, channel: Channel) -> Callable[[], None]:
+    """What is told at the end of an epoch."""
+    if job.decentralized is not None:
+        return DriftReports(parallel, channel).epoch_ended
+    return PathReports(parallel.exchange, channel).epoch_ended
 
 
 def _tell_error(

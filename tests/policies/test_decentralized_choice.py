@@ -10,7 +10,7 @@ from policies.explain import explain
 from policies.paths import paths_between
 from policies.recommend import recommend
 from policies.schema import Asynchrony, CurvePoint, Limits, Plan, PlanOptions, Situation, Work
-from tests.policies.cases import GBIT, experience, network, node, situation, workload
+from tests.policies.cases import experience, network, node, situation, workload
 
 NAMES = "abcd"
 CPUS = {"a": 1.0, "b": 4.0, "c": 1.0, "d": 2.0}
@@ -88,7 +88,7 @@ def test_a_loop_of_the_scripts_own_has_one_worker(change: dict[str, bool]) -> No
 
 
 def test_runs_that_needed_many_more_steps_turn_the_choice_to_exact_training() -> None:
-    wide = network(NAMES, 0.08, GBIT)
+    wide = network(NAMES, 0.08, 10 * THIN)
     case = replace(sites(workers=4, allow_approximate=True), network=wide)
     exact = recommend(replace(sites(workers=4), network=wide), (), 0).chosen
     loose = recommend(case, (), 0).chosen

@@ -71,7 +71,10 @@ class Dlion:
         self._residuals = {peer: self._new_residual() for peer in peers}
         self._arrived = np.zeros(layout.size, np.float32)
         self._pulled: list[tuple[bool, Message]] = []  # and whether it makes up for losses
-        self._to_answer: dict[int, bool] = {}  # by peer, whether it wants all of the weights
+        self._to_answer: dict[int, float] = {}  # by peer, what is left of its residual then
+        self._is_copy = False
+        self.copy: Vector | None = None
+        """Weights that were asked for to be kept, shape `(d,)`."""
         self._asked: int | None = None
         self._is_owed = False
         self._owed: int | None = None
@@ -94,10 +97,19 @@ class Dlion:
             else:
                 self._owed = source
         elif message.kind is Kind.WEIGHTS:
-            self._asked = None
-            self._pulled.append((self._is_owed, message))
+            self._take_weights(message)
         elif message.kind is Kind.REQUEST:
-            self._to_answer[source] = message.standing.step == 0
+            wants_all = message.standing.step == 0
+            self._to_answer[source] = 0.0 if wants_all else 1.0 - self._options.transfer.merge
+        elif message.kind is Kind.COPY:
+            self._to_answer.setdefault(source, 1.0)
+
+    def _take_weights(self, message: Message) -> None:
+        is_copy, self._is_copy, self._asked = self._is_copy, False, None
+        if is_copy:
+            self.copy = np.array(message.part.values, np.float32)
+        else:
+            self._pulled.append((self._is_owed, message))
 
     def step(
         self, replica: Replica, step: Step, capacity_bytes: Mapping[int, int]
@@ -128,18 +140,20 @@ class Dlion:
         self.roster.lost(rank)
         self._residuals.pop(rank, None)
         self._to_answer.pop(rank, None)
-        if self._asked == rank:
-            self._asked = None
+        self._forget_asked(rank)
         if self._owed == rank:
             self._owed = None
 
     def interrupted(self, rank: int) -> None:
         """What was on its way from and to a peer is lost; its weights make up for it."""
         self._to_answer.pop(rank, None)
-        if self._asked == rank:
-            self._asked = None
+        self._forget_asked(rank)
         if rank in self.roster.by_peer:
             self._owed = rank
+
+    def _forget_asked(self, rank: int) -> None:
+        if self._asked == rank:
+            self._asked, self._is_copy = None, False
 
     def joined(self, rank: int) -> None:
         """A peer is there; it takes another worker's weights, so that nothing is owed to it."""
@@ -151,6 +165,17 @@ class Dlion:
     def is_asking(self) -> bool:
         """Whether weights are on their way from a peer that is still there."""
         return self._asked is not None
+
+    def ask_copy(self, capacity_bytes: Mapping[int, int]) -> list[Outgoing]:
+        """Asks a better worker for its weights, to be kept; nothing where none is better."""
+        self.copy = None
+        transfer = self._options.transfer
+        better = replace(transfer, behind=transfer.as_good, most_steps=None)
+        source = self._source(better, capacity_bytes)
+        if source is None or self._asked is not None or self.is_new:
+            return []
+        self._asked, self._is_copy = source, True
+        return [Outgoing(source, Message(Kind.COPY, self.roster.told(source)))]
 
     def ask_best(self, capacity_bytes: Mapping[int, int]) -> list[Outgoing]:
         """Asks for the weights of the worker with the least loss, unless it is this one."""
@@ -199,8 +224,7 @@ class Dlion:
             return []
         weights = Span(0, replica.read())
         answers = []
-        for peer, wants_all in self._to_answer.items():
-            left = 0.0 if wants_all else 1.0 - self._options.transfer.merge
+        for peer, left in self._to_answer.items():
             self._residuals[peer].scale(left)
             answers.append(Outgoing(peer, Message(Kind.WEIGHTS, self.roster.told(peer), weights)))
         self._to_answer.clear()

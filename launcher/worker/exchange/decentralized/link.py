@@ -99,12 +99,12 @@ class Link:
             self._connection = connection
             self._rtt_s = min(self._rtt_s, rtt_s or self._rtt_s)
             self._forget()
+        self._hearer.link_is_up(self.peer)  # before anything is heard of it
         for work, name in ((self._write_all, "writer"), (self._read_all, "reader")):
             thread = threading.Thread(
                 target=self._run, args=(work, connection), name=f"link-{name}", daemon=True
             )
             thread.start()
-        self._hearer.link_is_up(self.peer)
 
     def send(self, message: Message) -> None:
         """Sends a message, after those before it; returns at once, and forgets it if down."""

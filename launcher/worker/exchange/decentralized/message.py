@@ -36,6 +36,7 @@ class Kind(IntEnum):
     GREETING = 6  # a few of the sender's weights, so that those who begin alike can tell
     RECEIPT = 7  # nothing; one message more has come
     STOP = 8  # nothing; the receiver should stop, too
+    COPY = 9  # nothing; asks for the receiver's weights, to be kept and not merged
 
 
 @dataclass(frozen=True, slots=True)

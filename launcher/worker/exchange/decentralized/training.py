@@ -3,8 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from launcher.worker.exchange.decentralized.batching import Speed
 from launcher.worker.exchange.decentralized.budget import StepClock
 from launcher.worker.exchange.decentralized.dlion import Dlion
+from launcher.worker.exchange.decentralized.figures import Figures
 from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing, Standing
@@ -23,6 +23,7 @@ GONE_S = 5.0  # without a link, until a peer counts as lost
 TICK_S = 0.5  # between two looks for peers that are gone, while a rule waits
 FIRST = 0  # the rank that keeps the model
 SETTLE_S = 60.0  # for the best worker's weights when training ends
+COPY_S = 30.0  # for a better worker's weights that a checkpoint is to hold
 N_COMPARED = 64  # weights, to tell whether workers begin alike
 
 _log = logging.getLogger(__name__)
@@ -54,29 +55,6 @@ class Network(Protocol):
 
 OpenNetwork = Callable[[int, Hearer, int], Network]
 """Opens the links for a model's vector of so many entries, and of this generation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """How the exchange went on this worker.
-
-    Attributes:
-        n_steps: that it has taken.
-        n_transfers: how often it took over or merged another's weights.
-        n_dropped: gradients that came too late to be applied.
-        mean_staleness: of those that were applied, in steps.
-        oldest: of those that were applied, in steps.
-        loss: of its recent steps; None if not known.
-        n_percent: N of what went last over the link to each peer.
-    """
-
-    n_steps: int
-    n_transfers: int
-    n_dropped: int
-    mean_staleness: float
-    oldest: int
-    loss: float | None
-    n_percent: Mapping[int, float]
 
 
 class Training:
@@ -118,6 +96,7 @@ class Training:
         self._lost: set[int] = set()
         self._speed, self._steps = Speed(), StepClock()
         self._resting: Replica | None = None
+        self._copy_by_s: float | None = None
         self.is_told_to_stop = False
 
     def open(self, sizes: Sequence[int], replica: Replica, model: Hashable = None) -> None:
@@ -226,6 +205,51 @@ class Training:
                 rule.take_over_pulled(replica)
             else:
                 _log.warning("the best worker's weights did not come within %g s", timeout_s)
+
+    def ask_copy(self) -> None:
+        """Asks a better worker for its weights, for a checkpoint; returns at once."""
+        with self._changed:
+            rule, network = self._rule, self._network
+            if not isinstance(rule, Dlion) or network is None or self._copy_by_s is not None:
+                return
+            outgoing = rule.ask_copy(network.capacity_bytes(self._steps.step_s))
+            self._copy_by_s = self._clock() + COPY_S if outgoing else None
+        for each in outgoing:
+            network.send(each)
+
+    @property
+    def awaits_copy(self) -> bool:
+        """Whether a better worker's weights are on their way; not for ever."""
+        with self._changed:
+            rule = self._rule
+            if self._copy_by_s is None or not isinstance(rule, Dlion):
+                return False
+            is_over = rule.copy is not None or not rule.is_asking
+            return not is_over and self._clock() < self._copy_by_s
+
+    def take_copy(self, timeout_s: float) -> Vector | None:
+        """A better worker's weights; None where this worker's own are as good, or none come.
+
+        Args:
+            timeout_s: to wait for them, if they were not asked for before, or have not come.
+        """
+        self.ask_copy()
+        with self._changed:
+            self._changed.wait_for(lambda: not self.awaits_copy, timeout_s)
+            self._copy_by_s = None
+            if not isinstance(self._rule, Dlion):
+                return None
+            copy, self._rule.copy = self._rule.copy, None
+            return copy
+
+    def steps_by_rank(self) -> list[int]:
+        """How many steps each worker has taken, as far as known."""
+        with self._changed:
+            if self._rule is None:
+                return [0] * (1 + len(self._peers))
+            roster = self._rule.roster
+            steps = {peer: roster.knows(peer) for peer in self._peers}
+            return [n for _, n in sorted({**steps, self.rank: roster.own.step}.items())]
 
     def linger(self) -> None:
         """Blocks until the first worker has parted, who may still want this one's weights."""

@@ -149,3 +149,28 @@ def test_those_that_are_left_share_the_whole_update():
 def test_transfers_that_make_no_sense_are_refused(bad):
     with pytest.raises(ValueError, match="0 < merge <= 1"):
         TransferOptions(**bad)
+
+
+def test_a_copy_of_better_weights_is_kept_and_not_merged():
+    """It takes nothing off what the sender still has for this worker."""
+    workers = company(2)
+    workers.replicas[1].write(np.full(LAYOUT.size, 5.0))
+    for _ in range(2):
+        workers.step(0, step_of(np.zeros(LAYOUT.size), loss=2.0))
+        workers.step(1, step_of(np.ones(LAYOUT.size), loss=1.0), 0)
+        workers.step(1, step_of(np.zeros(LAYOUT.size), loss=1.0))
+        workers.deliver()
+    worse, better = workers.rules
+    (asked,) = worse.ask_copy({1: AMPLE})
+    assert asked.message.kind is Kind.COPY
+    assert worse.ask_copy({1: AMPLE}) == []  # one at a time
+    better.take(0, asked.message)
+    waiting = better.waiting(0).copy()
+    expected = workers.weights(1).copy()
+    (answer,) = better.answers(workers.replicas[1])
+    np.testing.assert_array_equal(better.waiting(0), waiting)
+    worse.take(1, answer.message)
+    np.testing.assert_array_equal(worse.copy, expected)
+    assert not worse.is_asking
+    assert worse.n_transfers == 0
+    assert better.ask_copy({0: AMPLE}) == []  # nobody is better

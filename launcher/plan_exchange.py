@@ -1,0 +1,30 @@
+"""What the workers of a plan need to exchange gradients by themselves."""
+
+import secrets
+
+from launcher.worker.job import Decentralized, Direct
+from policies.schema import Plan
+
+SECRET_BYTES = 32
+
+
+def direct_of(plan: Plan) -> Direct | None:
+    """For `direct`; None for other plans."""
+    options = plan.options
+    if plan.strategy != "direct" or options.algorithm is None:
+        return None
+    secret = secrets.token_bytes(SECRET_BYTES)
+    return Direct(options.algorithm, options.sites, secret, options.overlap)
+
+
+def decentralized_of(plan: Plan) -> Decentralized | None:
+    """For `decentralized`; None for other plans."""
+    asynchrony = plan.options.asynchrony
+    if plan.strategy != "decentralized" or asynchrony is None:
+        return None
+    return Decentralized(
+        secrets.token_bytes(SECRET_BYTES),
+        asynchrony.max_staleness,
+        asynchrony.transfer_every_steps,
+        asynchrony.merge,
+    )

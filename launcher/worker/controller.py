@@ -1,0 +1,65 @@
+"""Ray Train's controller for workers that do not need each other: it bears that some die."""
+
+import logging
+import threading
+from dataclasses import replace
+from typing import Final
+
+import ray
+from ray.train.v2._internal.exceptions import (
+    WorkerHealthCheckFailedError,
+    WorkerHealthCheckTimeoutError,
+)
+from ray.train.v2._internal.execution.controller import TrainController
+from ray.train.v2._internal.execution.worker_group.poll import WorkerGroupPollStatus, WorkerStatus
+
+from launcher.worker.backend import LaunchBackend
+
+FIRST: Final = 0  # the rank that keeps the model: without it training starts again
+MOST: Final = 3  # processes that are started in place of one worker's
+DEATHS: Final = (WorkerHealthCheckFailedError, WorkerHealthCheckTimeoutError)
+
+logger = logging.getLogger(__name__)
+
+
+class TolerantController(TrainController):
+    """Goes on without workers that fail; one whose node lives is started again in its place.
+
+    Ray Train replaces single workers for TorchFT, by the same call.
+    """
+
+    async def _poll_workers(self) -> WorkerGroupPollStatus:
+        """What the workers do; one that failed counts as ended, but for the first."""
+        found = await super()._poll_workers()
+        statuses = {i: self._borne(i, each) for i, each in found.worker_statuses.items()}
+        return replace(found, worker_statuses=statuses)
+
+    def _borne(self, index: int, status: WorkerStatus) -> WorkerStatus:
+        if status.error is None or LaunchBackend().rank_at(index) == FIRST:
+            return status
+        if isinstance(status.error, DEATHS):
+            self._replace(index)
+        return WorkerStatus(running=False)
+
+    def _replace(self, index: int) -> None:
+        """Start another process in its place, in the background: its node may be gone."""
+        started = self._started.setdefault(index, [])
+        if len(started) >= MOST or any(thread.is_alive() for thread in started):
+            return
+        thread = threading.Thread(target=self._start_again, args=(index,), daemon=True)
+        started.append(thread)
+        thread.start()
+
+    def _start_again(self, index: int) -> None:
+        group = self.get_worker_group()
+        try:
+            node_id = group.get_workers()[index].metadata.node_id
+            if any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes()):
+                group.replace_replica_group(index)
+        except Exception:  # whatever it is, the others go on
+            logger.info("worker %d cannot be started again", index, exc_info=True)
+
+    @property
+    def _started(self) -> dict[int, list[threading.Thread]]:
+        found: dict[int, list[threading.Thread]] = self.__dict__.setdefault("_started_by_index", {})
+        return found
