@@ -14,9 +14,9 @@ FREEDOM: Final = 3.0
 ROUNDS: Final = 12
 # Rounds end when no row's weight changes by more than this.
 SETTLED: Final = 1e-7
-# Pseudo-observations behind the variance of the noise, so that a few rows cannot move it far, and
-# behind that of the weights, which none can.
-HYPER_WEIGHT: Final = 50.0
+# Twice so many pseudo-observations are behind the variance of the noise, so that a few rows cannot
+# move it far, and behind that of the weights, which none can.
+HYPER_WEIGHT: Final = 15.0
 FIXED: Final = 1e9
 
 
@@ -170,13 +170,16 @@ def _evident(products: Floats, n_rows: int) -> Fit:
     The weights' variance stays: moved by what was seen of some, it would widen or narrow
     predictions that rest on others. Without an intercept of its own: scikit-learn would leave the
     intercept's uncertainty out. All that the fit depends on are the products and the number of
-    rows, so d + 1 rows of the same products stand for all, the rest in the noise's own prior.
+    rows, so at most d + 1 rows of the same products stand for all, the rest in the noise's own
+    prior.
 
     Args:
         products: of all columns of whitened features and y, shape `(d + 1, d + 1)`.
         n_rows: of how many rows.
     """
     values, vectors = np.linalg.eigh(products)
+    rank = min(n_rows, len(values))  # the others are zero
+    values, vectors = values[-rank:], vectors[:, -rank:]
     rows = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     model = BayesianRidge(
         fit_intercept=False,
