@@ -4,22 +4,27 @@ import functools
 import os
 import pickle
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from tests.ports import free_ports
+
 HERE = Path(__file__).parent
-TIMEOUT_S = 500
+TIMEOUT_S = 1500  # others may need the processors more
 PLAIN = 0
 """Number of workers that stands for plain Keras, without the engine."""
+FRAMEWORKS = ("keras", "tf_keras")
 SCRIPTS = ("input", "model", "own_loop")
-WITH_OWN_LOOPS = {("keras", PLAIN), ("tf_keras", PLAIN), ("keras", 2), ("tf_keras", 3)}
-"""Groups that run the cases of own loops, too, where they run all."""
+FEW = ("fit_tiny_batches", "fit_masked", "fit_loss_scaled", "own_function", "own_masked")
+"""Cases of scripts that are shared out in ways of their own."""
+ALONE = (*FEW, "replay_goes_on", "stop_in_mid_epoch", "request_is_agreed", "own_loop_stops")
+"""Cases that a worker alone runs."""
 
 
 def script_cases() -> list[str]:
@@ -29,16 +34,36 @@ def script_cases() -> list[str]:
     return [name for name in names if name != "statistical"]
 
 
+def one_process(framework: str, n: int) -> dict:
+    """Results by case of plain Keras (`PLAIN`), or of a worker alone (1).
+
+    Args:
+        framework: "keras" or "tf_keras".
+        n: `PLAIN`, which runs all cases of scripts, or 1, which runs `ALONE`.
+    """
+    return _one_process_each()[framework, n]
+
+
+@functools.cache
+def _one_process_each() -> dict[tuple[str, int], dict]:
+    """By framework and `n`; two at the same time, for each leaves a core idle."""
+    kinds = [(framework, n) for n in (PLAIN, 1) for framework in FRAMEWORKS]
+    cases = {PLAIN: "scripts", 1: ",".join(ALONE)}
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda kind: group(*kind, cases[kind[1]])[0], kinds)
+        return dict(zip(kinds, found, strict=True))
+
+
 @functools.cache
 def group(
-    framework: str, n: int, cases: str = "all", exchange: str = "collective", shares: str = ""
+    framework: str, n: int, cases: str, exchange: str = "collective", shares: str = ""
 ) -> list[dict]:
     """Each rank's results by case, from `n` processes of a framework.
 
     Args:
         framework: "keras" or "tf_keras".
         n: number of processes, see `PLAIN`.
-        cases: names, separated by commas.
+        cases: names, separated by commas; "scripts" stands for all of scripts.
         exchange: "collective", or an algorithm of the direct exchange.
         shares: of the ranks, separated by commas; equal by default.
     """
@@ -64,7 +89,8 @@ def _run_group(
     outs = [folder / f"{rank}.pickle" for rank in range(max(n, 1))]
     ports = ",".join(str(port) for port in free_ports(len(outs)))
     logs = [folder / f"{rank}.log" for rank in range(len(outs))]
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent)}
+    # What the processes leave in their folder of temporary files goes with this one.
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent), "TMPDIR": str(folder)}
     processes = []
     for rank, (out, log) in enumerate(zip(outs, logs, strict=True)):
         worker = str(HERE / script)
@@ -84,17 +110,6 @@ def _run_group(
     ]
     assert not missing, "\n".join(missing)
     return [pickle.loads(out.read_bytes()) for out in outs]
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports of the loopback that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(n)]
-    for open_socket in sockets:
-        open_socket.bind(("127.0.0.1", 0))
-    ports = [open_socket.getsockname()[1] for open_socket in sockets]
-    for open_socket in sockets:
-        open_socket.close()
-    return ports
 
 
 def difference(expected, found) -> float:

@@ -4,6 +4,7 @@ Arguments: result file.
 """
 
 import contextlib
+import gc
 import os
 import pickle
 import sys
@@ -37,6 +38,7 @@ def main() -> None:
     from launcher.worker import own_loop_profile
 
     own_loop_profile.MEASURE_S = 0.3
+    gc.freeze()  # or each case's collection of garbage goes through all of TensorFlow
     results = {}
     for name in own_profile_cases.NAMES:
         keras.backend.clear_session()

@@ -3,6 +3,7 @@
 Arguments: framework, result file, names of cases with commas between.
 """
 
+import gc
 import os
 import pickle
 import random
@@ -70,6 +71,7 @@ def main():
     parallel.install([framework])
     relay = Relay(parallel)
     watch(keras, relay)
+    gc.freeze()  # or each segment's collection of garbage goes through all of TensorFlow
     results = {}
     for name, case in CASES.items():
         if name in names.split(","):

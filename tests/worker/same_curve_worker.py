@@ -1,10 +1,12 @@
 """One process of a group: runs cases as rank R of N, or as plain Keras without the engine.
 
-Arguments: framework, number of workers (0 = plain Keras), rank, ports, result file, cases,
-exchange ("collective", or the name of an algorithm of the direct exchange, with "+overlap" where
-gradients leave in buckets during the backward pass), shares of the ranks.
+Arguments: framework, number of workers (0 = plain Keras), rank, ports, result file, cases
+("scripts" stands for all of scripts), exchange ("collective", or the name of an algorithm of the
+direct exchange, with "+overlap" where gradients leave in buckets during the backward pass), shares
+of the ranks.
 """
 
+import gc
 import json
 import os
 import pickle
@@ -36,20 +38,18 @@ def main() -> None:
         parallel.install([framework])
     sys.path.insert(0, str(Path(__file__).parent))
     import engine_cases
-    import groups
     import input_cases
     import model_cases
     import own_loop_cases
 
+    gc.freeze()  # or each case's collection of garbage goes through all of TensorFlow
     results = {}
     engine = engine_cases.Engine(parallel, rank, n)
-    modules = [] if n == 1 and names == "all" else [input_cases, model_cases]
-    if names != "all" or (framework, n) in groups.WITH_OWN_LOOPS:
-        modules.append(own_loop_cases)
+    modules = [input_cases, model_cases, own_loop_cases]
     script_cases = {k: v for m in modules for k, v in vars(m).items() if _is_case(m, v)}
-    own_cases = engine_cases.cases(n)
+    own_cases, wanted = engine_cases.cases(n), set(names.split(","))
     for name, case in {**script_cases, **own_cases}.items():
-        if names != "all" and name not in names.split(","):
+        if name not in wanted and ("scripts" not in wanted or name in own_cases):
             continue
         keras.backend.clear_session()
         keras.utils.set_random_seed(1)

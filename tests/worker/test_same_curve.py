@@ -3,17 +3,36 @@
 import numpy as np
 import pytest
 
-from tests.worker.groups import PLAIN, WITH_OWN_LOOPS, difference, group, script_cases
+from tests.worker.groups import FRAMEWORKS, PLAIN, difference, group, one_process, script_cases
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.patient, pytest.mark.timeout(1800)]
 
 TOLERANCE = 1e-4
-FRAMEWORKS = ["keras", "tf_keras"]
 WORKERS = [2, 3]
+# These run all cases of scripts, as do two workers in `test_direct`: so every case meets both
+# frameworks, two workers and three, both exchanges. The other groups run some.
+WHOLE = {("keras", 3), ("tf_keras", 2)}
+SOME = (
+    *("fit_numpy", "fit_validation_split", "fit_py_dataset", "predict_shapes", "fit_callbacks"),
+    *("fit_functional_many", "fit_custom_step", "fit_masked", "fit_weights", "fit_batch_norm"),
+    *("statistical", "own_eager", "own_batch_norm"),
+)
+OF_THE_ENGINE = (
+    *("replay_goes_on", "stop_in_mid_epoch", "crash_in_mid_epoch", "request_is_agreed"),
+    *("unseeded_data", "python_generator", "own_loop_stops", "unequal_shares"),
+    *("different_weights", "dropout_masks", "local_batch_norm", "jit_is_off"),
+)
+
+
+def ranks_of(framework, n):
+    if n <= 1:
+        return [one_process(framework, n)]
+    scripts = ("scripts",) if (framework, n) in WHOLE else SOME
+    return group(framework, n, ",".join([*scripts, *OF_THE_ENGINE]))
 
 
 def result(framework, n, case, rank=0):
-    found = group(framework, n)[rank][case]
+    found = ranks_of(framework, n)[rank][case]
     assert not (isinstance(found, dict) and "error" in found), found["error"]
     return found
 
@@ -25,7 +44,7 @@ def result(framework, n, case, rank=0):
         for framework in FRAMEWORKS
         for n in WORKERS
         for case in script_cases()
-        if not case.startswith("own_") or (framework, n) in WITH_OWN_LOOPS
+        if (framework, n) in WHOLE or case in SOME
     ],
 )
 def test_workers_train_as_one_machine(framework, n, case):
