@@ -19,7 +19,7 @@ from tests.lab.session import GROUPS, open_session, stale_sessions
 from tests.lab.session import ROOT as SESSIONS
 from tests.lab.traffic import echo_rtt_s, echoes_s, flow_bytes_per_s, flows_bytes_per_s, python
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.alone]
 
 MBIT = 125_000
 PAYLOAD_SHARE = 1448 / 1500  # of a full TCP packet

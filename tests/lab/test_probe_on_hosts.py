@@ -13,7 +13,7 @@ from policies.schema import DEFAULT_PATH, Link, Network
 from tests.lab.lab import Lab, SecondNetwork
 from tests.lab.probe_agents import LabAgents
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.alone]
 
 MBIT = 125_000.0
 HEADERS = 0.034  # of a full TCP segment of 1,500 bytes

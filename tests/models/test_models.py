@@ -82,12 +82,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("models")
     worker = Path(__file__).with_name("models_worker.py")
     command = [sys.executable, str(worker), "results.json"]
-    subprocess.run(command, cwd=folder, check=True, timeout=300)
+    subprocess.run(command, cwd=folder, check=True, timeout=800)
     found: dict[str, Any] = json.loads((folder / "results.json").read_text())
     return found
 
 
 @pytest.mark.tensorflow
+@pytest.mark.patient
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", SHORT)
 def test_each_script_trains_and_says_how_well(name: str, results: dict[str, Any]) -> None:
     print(results[name])
@@ -96,12 +98,16 @@ def test_each_script_trains_and_says_how_well(name: str, results: dict[str, Any]
 
 
 @pytest.mark.tensorflow
+@pytest.mark.patient
+@pytest.mark.timeout(900)
 def test_a_perceptron_learns_in_seconds(results: dict[str, Any]) -> None:
     found = re.search(r"^test: accuracy (\S+),", results["mlp"], re.MULTILINE)
     assert found and float(found[1]) > 0.93
 
 
 @pytest.mark.tensorflow
+@pytest.mark.patient
+@pytest.mark.timeout(900)
 def test_parameters_are_as_many_as_documented(results: dict[str, Any]) -> None:
     print(results["parameters"])
     documented = " ".join((MODELS / f"{script}.py").read_text() for script in SCRIPTS)
@@ -110,6 +116,8 @@ def test_parameters_are_as_many_as_documented(results: dict[str, Any]) -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.patient
+@pytest.mark.timeout(900)
 def test_public_data_sets_are_brought_into_shape(results: dict[str, Any]) -> None:
     pictures = [[4, 32, 32, 3], [4], [2, 32, 32, 3], [2]]
     assert results["downloads"]["cifar10"] == pictures

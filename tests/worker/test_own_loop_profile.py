@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.alone, pytest.mark.timeout(300)]
 
 ROW_S = 1e-3  # that each row of a batch takes in the cases
 ROOT = Path(__file__).parent.parent.parent

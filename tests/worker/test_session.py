@@ -12,9 +12,10 @@ import pytest
 
 from tests.worker.resume_cases import CASES, CRASHES, NOT_EXACT, STEPS, STOPS
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.patient, pytest.mark.timeout(1800)]
 
 FRAMEWORKS = ("keras", "tf_keras")
+PATIENCE_S = 1500  # others may need the processors more
 EXACT = [(each, name) for each in FRAMEWORKS for name in CASES if (each, name) not in NOT_EXACT]
 ROOT = Path(__file__).parent.parent.parent
 
@@ -24,7 +25,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What all cases brought, by framework; both frameworks run at the same time."""
     folder = tmp_path_factory.mktemp("resume")
     processes = [start(framework, folder) for framework in FRAMEWORKS]
-    outputs = [process.communicate(timeout=540)[0] for process in processes]
+    outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output
     return {name: pickle.loads((folder / name).read_bytes()) for name in FRAMEWORKS}

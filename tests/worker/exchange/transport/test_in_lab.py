@@ -17,6 +17,7 @@ from tests.worker.exchange.transport.meshes import ROOT, Worker, worker_command
 
 pytestmark = [
     pytest.mark.lab,
+    pytest.mark.alone,
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
 ]
 
