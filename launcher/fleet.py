@@ -109,7 +109,8 @@ class Fleet:
         if left.budget_usd is None:
             return None
         expected_usd = 0.0 if width is None else width.cost_usd
-        return allotment_usd(left.budget_usd, min(n_open, left.n_trials), expected_usd)
+        n_open = min(n_open, left.n_trials)
+        return allotment_usd(left.budget_usd, n_open, left.n_trials, expected_usd)
 
 
 def habits(record: TuneRecord, epochs: int | None) -> Habits:

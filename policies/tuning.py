@@ -170,23 +170,27 @@ def expected_share(epochs: int, factor: int, measured: Sequence[float] = ()) -> 
     return (PRIOR_TRIALS * share + sum(measured)) / (PRIOR_TRIALS + len(measured))
 
 
-def allotment_usd(left_usd: float, n_open: int, expected_usd: float) -> float:
+def allotment_usd(left_usd: float, n_open: int, n_left: int, expected_usd: float) -> float:
     """What one trial may cost, so that all trials together never cost more than there is.
 
-    An even part of what is left, but enough for a whole trial while that lasts, and never so much
-    that one bad configuration takes all.
+    What is left is shared out among the trials that could run now, but each gets enough for a whole
+    trial while that lasts. And none gets so much that one bad configuration takes all: a few times
+    what is expected of it, or of its part in what all trials may cost.
 
     Args:
         left_usd: that no running trial may spend.
         n_open: trials that could start now, this one included.
-        expected_usd: cost of a whole trial.
+        n_left: trials that are still to start, this one included.
+        expected_usd: cost of a whole trial; 0 where it is not known.
     """
     if left_usd <= 0:
         return 0.0
     even = left_usd / max(1, n_open)
-    if expected_usd <= 0:
+    if expected_usd <= 0:  # not known
         return even
-    return min(left_usd, max(even, ROOM * expected_usd), MAX_OVERRUN * expected_usd)
+    wanted = max(even, ROOM * expected_usd)
+    fair = left_usd / max(1, n_left)
+    return min(left_usd, wanted, MAX_OVERRUN * max(expected_usd, fair))
 
 
 def nodes_for(

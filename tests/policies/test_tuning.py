@@ -126,11 +126,12 @@ def test_what_trials_showed_replaces_what_was_expected() -> None:
 
 
 def test_an_allotment_is_even_but_pays_for_a_trial_and_never_for_many() -> None:
-    assert allotment_usd(4.0, 4, 0.5) == 1.0
-    assert allotment_usd(1.0, 4, 0.5) == pytest.approx(0.6)
-    assert allotment_usd(0.3, 4, 0.5) == 0.3
-    assert allotment_usd(90.0, 1, 0.5) == 2.0
-    assert allotment_usd(0.0, 1, 0.5) == 0.0
+    assert allotment_usd(4.0, 4, 4, 0.5) == 1.0
+    assert allotment_usd(1.0, 4, 4, 0.5) == pytest.approx(0.6)
+    assert allotment_usd(0.3, 4, 4, 0.5) == 0.3
+    assert allotment_usd(5.0, 1, 20, 0.1) == 1.0
+    assert allotment_usd(5.0, 1, 20, 0.5) == 2.0
+    assert allotment_usd(0.0, 1, 1, 0.5) == 0.0
 
 
 @given(
@@ -143,7 +144,7 @@ def test_allotments_together_never_exceed_what_is_left(
 ) -> None:
     total, rest = 0.0, left
     for n in range(n_open, 0, -1):
-        part = allotment_usd(rest, n, expected)
+        part = allotment_usd(rest, n, 2 * n, expected)
         total, rest = total + part, rest - part
     assert total <= left + 1e-9
 
