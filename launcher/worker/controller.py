@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 import ray
+from ray.train.v2._internal.callbacks.backend_setup import BackendSetupCallback
 from ray.train.v2._internal.exceptions import (
     WorkerHealthCheckFailedError,
     WorkerHealthCheckTimeoutError,
@@ -35,7 +36,7 @@ class TolerantController(TrainController):
         return replace(found, worker_statuses=statuses)
 
     def _borne(self, index: int, status: WorkerStatus) -> WorkerStatus:
-        if status.error is None or LaunchBackend().rank_at(index) == FIRST:
+        if status.error is None or self._backend.rank_at(index) in (None, FIRST):
             return status
         if isinstance(status.error, DEATHS):
             self._replace(index)
@@ -58,6 +59,13 @@ class TolerantController(TrainController):
                 group.replace_replica_group(index)
         except Exception:  # whatever it is, the others go on
             logger.info("worker %d cannot be started again", index, exc_info=True)
+
+    @property
+    def _backend(self) -> LaunchBackend:
+        """The one that has started the workers."""
+        found = (each for each in self._callbacks if isinstance(each, BackendSetupCallback))
+        backend: LaunchBackend = next(found)._backend
+        return backend
 
     @property
     def _started(self) -> dict[int, list[threading.Thread]]:
