@@ -14,11 +14,11 @@ from policies.stages import (
     NotStaged,
     Staged,
     best_staged,
-    fits_alone,
+    fitting,
     learned_correction,
     whole_bytes,
 )
-from policies.survey import Survey, survey
+from policies.survey import survey
 from policies.wording import duration, percent, size, workers
 
 # `auto` takes stages where gradients are so many times as large as what crosses the cuts, and the
@@ -53,10 +53,12 @@ def recommend_any(
     stages = _Stages(situation, experience, prior)
     if asked == "model":
         return stages.decided(at_step, _rows(stages.forecasts))
-    if not fits_alone(situation.nodes, layers):
+    large = fitting(situation.nodes, layers)
+    if not large:
         why = f"It does not fit into one node's memory: it needs {size(whole_bytes(layers))}."
         return stages.decided(at_step, _rows(stages.forecasts), why)
-    decision = recommend(situation, experience, seed, at_step=at_step, prior=prior)
+    able = replace(situation, nodes=large)
+    decision = recommend(able, experience, seed, at_step=at_step, prior=prior)
     return _compared(stages, decision, layers)
 
 
@@ -75,7 +77,10 @@ class _Stages:
         plans = {n: best_staged(found, n, learned) for n in counts if n > 1}
         self.staged = {n: each for n, each in plans.items() if isinstance(each, Staged)}
         self.reasons = [each.reason for each in plans.values() if isinstance(each, NotStaged)]
-        self._alone = _alone(found)
+        large = fitting(situation.nodes, self._layers)
+        if large and len(large) < len(situation.nodes):
+            found = survey(replace(situation, nodes=large), experience, prior)
+        self._alone = found.best_of(1) if large else None
 
     @property
     def forecasts(self) -> dict[int, Forecast]:
@@ -165,14 +170,6 @@ class _Stages:
 
 def _are(n: int) -> str:
     return "is one" if n == 1 else f"are {n}"
-
-
-def _alone(found: Survey) -> Forecast | None:
-    """One worker that trains the whole model, where it has the memory."""
-    layers = found.situation.workload.layers
-    if layers is None or not fits_alone(found.situation.nodes, layers):
-        return None
-    return found.best_of(1)
 
 
 def _rows(by_n: dict[int, Forecast]) -> list[Candidate]:

@@ -149,10 +149,11 @@ def whole_bytes(layers: ModelLayers) -> int:
     return sum(part.state_bytes + layers.micro_batches * part.kept_bytes for part in layers.parts)
 
 
-def fits_alone(nodes: Sequence[Node], layers: ModelLayers) -> bool:
-    """Whether each node has the memory to train the whole model; true where that is not known."""
-    limits = [_usable_bytes(node, layers) for node in nodes]
-    return all(limit is None or whole_bytes(layers) <= limit for limit in limits)
+def fitting(nodes: Sequence[Node], layers: ModelLayers) -> tuple[Node, ...]:
+    """The nodes that have the memory to train the whole model, as far as that is known."""
+    limits = [(node, _usable_bytes(node, layers)) for node in nodes]
+    needed = whole_bytes(layers)
+    return tuple(node for node, limit in limits if limit is None or needed <= limit)
 
 
 def _plan(pool: Pool, order: Sequence[Node], split: Split, layers: ModelLayers) -> Plan:

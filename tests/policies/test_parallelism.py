@@ -87,6 +87,15 @@ def test_what_cannot_be_split_is_refused_before_money_is_spent(made, names, said
     assert "--parallelism data" in str(refused.value)
 
 
+def test_only_nodes_with_the_memory_train_the_whole_model():
+    kinds = (StageKind("c5", 1.0, 1000 * MB), StageKind("large", 1.0, 4000 * MB))
+    asked = case(layers(kinds=kinds), payload=100_000)
+    nodes = tuple(replace(n, kind="large") if n.id in "cd" else n for n in asked.nodes)
+    decision = recommend_any(replace(asked, nodes=nodes), [], 0)
+    assert decision.chosen.strategy != "pipeline"
+    assert set(decision.chosen.nodes) <= {"c", "d"}
+
+
 def test_auto_without_a_way_to_split_says_so():
     decision = recommend_any(case(layers(refusal="it is stateful")), [], 0)
     assert decision.notes[-1] == "Not in stages on several nodes: it is stateful."
