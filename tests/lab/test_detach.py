@@ -1,8 +1,10 @@
 """A run launched from a laptop that is a node of the cluster, and that goes away."""
 
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -58,23 +60,34 @@ def test_a_detached_run_outlives_the_machine_that_launched_it(lab: Lab) -> None:
     assert "1 worker" in began.stdout
     assert not (lab.home(LAPTOP) / "launch").exists()
 
-    words = ["timeout", "--preserve-status", "-s", "INT", "8", "launch", "attach", "far"]
-    left = lab.run(LAPTOP, words, timeout_s=LIMIT_S)
-    assert (left.returncode, "far goes on" in left.stderr) == (130, True)
-    assert "the script begins" in left.stdout
+    def leave(line: str, process: Any) -> None:
+        if "the script begins" in line:
+            process.send_signal(signal.SIGINT)
+
+    code, said = attached(lab, LAPTOP, leave)
+    assert (code, "far goes on" in said) == (130, True), said
     elsewhere = lab.run(LAPTOP, ["launch", "explain", "far"], timeout_s=LIMIT_S)
     assert f"far is kept in /tmp/home/launch on {HEAD}" in elsewhere.stderr
 
     lab.crash(LAPTOP)
     assert "detached" in lab.run(HEAD, ["launch", "runs"], timeout_s=LIMIT_S).stdout
+    code, said = attached(lab, HEAD, lambda *_: lab.outside(HEAD, SLOW).unlink(missing_ok=True))
+    assert code == 0, said
+    assert "the script ends" in said
+    assert (lab.home(HEAD) / "launch" / "runs" / "far" / "model.keras").exists()
+
+
+def attached(lab: Lab, host: str, see: Callable[[str, Any], object]) -> tuple[int, str]:
+    """How `launch attach far` ended, and all that it said; `see` gets each line as it comes."""
     said = []
     words = ["launch", "attach", "far"]
-    with lab.popen(
-        HEAD, words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as seen:
-        for line in seen.stdout:
-            said.append(line)
-            lab.outside(HEAD, SLOW).unlink(missing_ok=True)  # it is followed: enough waited
-    assert seen.returncode == 0, "".join(said)
-    assert "the script ends" in "".join(said)
-    assert (lab.home(HEAD) / "launch" / "runs" / "far" / "model.keras").exists()
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with lab.popen(host, words, text=True, **streams) as process:
+        try:
+            for line in process.stdout:
+                said.append(line)
+                see(line, process)
+            process.wait(LIMIT_S)
+        finally:
+            process.kill()
+    return process.returncode, "".join(said)
