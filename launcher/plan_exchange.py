@@ -2,8 +2,8 @@
 
 import secrets
 
-from launcher.worker.job import Decentralized, Direct
-from policies.schema import Plan
+from launcher.worker.job import Decentralized, Direct, Stages
+from policies.schema import Plan, Workload
 
 SECRET_BYTES = 32
 
@@ -27,4 +27,16 @@ def decentralized_of(plan: Plan) -> Decentralized | None:
         asynchrony.max_staleness,
         asynchrony.transfer_every_steps,
         asynchrony.merge,
+    )
+
+
+def stages_of(plan: Plan, workload: Workload) -> Stages | None:
+    """For `pipeline`; None for other plans."""
+    if plan.strategy != "pipeline" or workload.layers is None:
+        return None
+    return Stages(
+        plan.options.cuts,
+        len(workload.layers.parts),
+        plan.options.micro_batches,
+        secrets.token_bytes(SECRET_BYTES),
     )

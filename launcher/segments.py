@@ -23,7 +23,7 @@ from launcher.errors import (
 from launcher.growing import Growing
 from launcher.inspection import RayInspection
 from launcher.lookout import SILENT_S, SegmentLookout
-from launcher.plan_exchange import decentralized_of, direct_of
+from launcher.plan_exchange import decentralized_of, direct_of, stages_of
 from launcher.prepare import Measured
 from launcher.record import CheckpointRecord, Outcome, Segment, timestamp
 from launcher.rescue import Settled
@@ -346,6 +346,7 @@ class Segments:
             threads=tuple(threads),
             direct=direct,
             decentralized=decentralized_of(plan),
+            stages=stages_of(plan, workload),
             shares=first_slices(plan, held, workload, batch) if direct is not None else (),
             sync_batchnorm=plan.options.sync_batchnorm,
             checkpoint=self._start.checkpoint,

@@ -19,7 +19,7 @@ from launcher.worker.activity import ActivityFile, Attended, Phase
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
 from launcher.worker.drift_reports import DriftReports
-from launcher.worker.exchange.choice import make_exchange
+from launcher.worker.exchange.choice import CONNECT_S, make_exchange
 from launcher.worker.exchange.loss import lost_peer
 from launcher.worker.job import Job
 from launcher.worker.observed import Observed, observe_evaluation
@@ -188,6 +188,11 @@ def _new_engine(job: Job, rank: int, make_exchange: Callable[[], Any]) -> Any:
 
         addresses = json.loads(os.environ["LAUNCH_ADDRESSES"])
         return new_decentralized(job.decentralized, rank, addresses)
+    if job.stages is not None:
+        from launcher.worker.model_parallel import new_model_parallel
+
+        addresses = json.loads(os.environ["LAUNCH_ADDRESSES"])
+        return new_model_parallel(job.stages, rank, addresses, CONNECT_S)
     from launcher.worker.data_parallel import DataParallel
 
     return DataParallel(
