@@ -22,7 +22,7 @@ from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.links import Links
 from launcher.worker.exchange.decentralized.sparse import Vector
-from launcher.worker.exchange.decentralized.training import FIRST, Training
+from launcher.worker.exchange.decentralized.training import FIRST, SETTLE_S, Training
 from launcher.worker.exchange.decentralized.transfer import TransferOptions
 from launcher.worker.gradients import Gradients
 from launcher.worker.job import ORDER_CHECKPOINT, ORDER_NONE, ORDER_STOP
@@ -30,6 +30,7 @@ from launcher.worker.job import Decentralized as Options
 from launcher.worker.sharing import Shared, Uncut, cut_batch
 
 COPY_WAIT_S = 10.0  # of the first worker alone, where a checkpoint needs another one's weights
+STOP_WAIT_S = 3.0  # for the best one's weights when training is stopped
 OWN_LOOP = (
     "The script applies gradients outside of model.fit, which --strategy decentralized cannot "
     "exchange. Use model.fit (a train_step of the model's own may be in it), or --strategy direct."
@@ -93,7 +94,9 @@ class Decentralized(DataParallel):
 
     def model_state(self, model: Any) -> dict[str, Any]:
         """With the weights of the best worker, if they come soon."""
-        copy, replica = self._training.take_copy(COPY_WAIT_S), self._exchanged.replica
+        replica = self._exchanged.replica
+        has_best = replica is None or self._training.is_at_rest  # or there is none
+        copy = None if has_best else self._training.take_copy(COPY_WAIT_S)
         if copy is None or replica is None:
             return super().model_state(model)
         own = replica.read()
@@ -117,9 +120,13 @@ class Decentralized(DataParallel):
         return self._training.figures()
 
     def settle(self) -> None:
-        """Goes on with the best worker's weights, when a `fit` ends or training stops."""
+        """Goes on with the best worker's weights, when a `fit` ends or training stops.
+
+        A stop at the budget has little time: what has not come by then is not waited for.
+        """
+        timeout_s = STOP_WAIT_S if self.agreed() >= ORDER_STOP else SETTLE_S
         if self._exchanged.replica is not None:
-            self._training.settle(self._exchanged.replica)
+            self._training.settle(self._exchanged.replica, timeout_s)
 
     def run_step(self, step: Callable[[Any], Any], model: Any, data: Any, role: Role) -> Any:
         """Runs a train_step or test_step on this rank's slice of a batch, or on a whole batch."""

@@ -206,6 +206,12 @@ class Training:
             else:
                 _log.warning("the best worker's weights did not come within %g s", timeout_s)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it has settled, and made no step since."""
+        with self._changed:
+            return self._resting is not None
+
     def ask_copy(self) -> None:
         """Asks a better worker for its weights, for a checkpoint; returns at once."""
         with self._changed:
