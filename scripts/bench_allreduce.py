@@ -5,6 +5,7 @@ engine, and under `MultiWorkerMirroredStrategy`'s scope as TensorFlow's own guid
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -105,25 +106,11 @@ def free_ports(n: int) -> list[int]:
 
 def train(way: str, model_name: str, steps: int) -> None:
     """One worker: trains and prints the median step time in seconds."""
-    import contextlib
-
     import numpy as np
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    scope: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-    if way == "engine":
-        from launcher.worker.data_parallel import DataParallel
-        from launcher.worker.exchange.collective import CollectiveExchange
-
-        parallel = DataParallel(CollectiveExchange.from_tf_config())
-        parallel.install(["tf_keras"])
-    else:
-        communication = tf.distribute.experimental
-        ring = communication.CommunicationImplementation.RING
-        options = communication.CommunicationOptions(implementation=ring)
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-        scope = strategy.scope()
+    scope = _scope(way)
     import tf_keras as keras
 
     ends: list[float] = []
@@ -148,6 +135,25 @@ def train(way: str, model_name: str, steps: int) -> None:
     print(float(np.median(np.diff(ends[WARM_UP_STEPS:]))), flush=True)
     time.sleep(1.0)  # the peer may still be in its last collective
     os._exit(0)
+
+
+def _scope(way: str) -> contextlib.AbstractContextManager[object]:
+    """What a model is built in, once the way to train on both workers is set up."""
+    if way == "engine":
+        from launcher.worker.data_parallel import DataParallel
+        from launcher.worker.exchange.collective import CollectiveExchange
+
+        parallel = DataParallel(CollectiveExchange.from_tf_config())
+        parallel.install(["tf_keras"])
+        return contextlib.nullcontext()
+    import tensorflow as tf
+
+    communication = tf.distribute.experimental
+    ring = communication.CommunicationImplementation.RING
+    options = communication.CommunicationOptions(implementation=ring)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    scope: contextlib.AbstractContextManager[object] = strategy.scope()
+    return scope
 
 
 if __name__ == "__main__":
