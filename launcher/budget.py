@@ -64,6 +64,11 @@ class Meter:
         return self._upkeep[0] + sum(price for price, _ in self._held.values())
 
     @property
+    def upkeep_usd_per_h(self) -> float:
+        """What the machines that only serve the nodes cost per hour."""
+        return self._upkeep[0]
+
+    @property
     def session_usd(self) -> float:
         """What this stretch of the run has cost until now, in dollars."""
         usd_per_h, since_s = self._upkeep

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.pricing import Machine, price_of, table_usd_per_h
+from launcher.pricing import Machine, losses_per_h, price_of, table_usd_per_h
 from policies.schema import Node
 
 NODE_GROUP = "ray.io/node-group"  # Ray's label for the type of a node that it has started
@@ -119,7 +119,8 @@ def _node(raw: Mapping[str, Any], price_usd_per_h: float | None, *, own: bool) -
     instance_type = instance_type_of(labels)
     ip = str(raw["NodeManagerAddress"])
     cpus, gpus = float(total.get("CPU", 0.0)), float(total.get("GPU", 0.0))
-    price = price_of(Machine(ip, cpus, gpus, labels, instance_type, own=own), price_usd_per_h)
+    machine = Machine(ip, cpus, gpus, labels, instance_type, own=own)
+    price = price_of(machine, price_usd_per_h)
     return Node(
         id=str(raw["NodeID"]),
         ip=ip,
@@ -130,6 +131,7 @@ def _node(raw: Mapping[str, Any], price_usd_per_h: float | None, *, own: bool) -
         price_source=price.source,
         kind=instance_type or kind_of(cpus, gpus, labels.get("ray.io/accelerator-type")),
         node_type=labels.get(NODE_GROUP),
+        losses_per_h=losses_per_h(machine),
     )
 
 

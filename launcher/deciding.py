@@ -56,6 +56,7 @@ class Decider:
             spent_usd=stretch.meter.session_usd,
             spent_s=stretch.spent_s,
             data=self._data.ahead(cluster.nodes) if self._data is not None else None,
+            upkeep_usd_per_h=stretch.meter.upkeep_usd_per_h,
         )
 
     def decided(self, situation: Situation, at_step: int, slow: Collection[str] = ()) -> Decision:

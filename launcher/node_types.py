@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launcher.cluster_nodes import NODE_GROUP, instance_type_of, kind_of
-from launcher.pricing import Machine, price_of
+from launcher.pricing import Machine, losses_per_h, price_of
 from policies.schema import Node
 
 HEAD = "node:__internal_head__"  # a resource that only the head has
@@ -168,4 +168,5 @@ def _as_described(node_type: NodeType, price_usd_per_h: float | None) -> Node:
         price_source=price.source,
         kind=named or kind_of(node_type.cpus, node_type.gpus, accelerator),
         node_type=node_type.name,
+        losses_per_h=losses_per_h(machine),
     )

@@ -41,6 +41,14 @@ _CLOUD_LABELS = (
 )
 
 
+# How often a spot machine is taken back (assumed). AWS's Spot Instance Advisor means less than a
+# thousandth an hour for most types; GPUs in demand have been seen to go at 0.1 an hour and more
+# (Thorpe et al., Bamboo, NSDI'23). A label on the node says it better.
+SPOT_LOSSES_PER_H = 0.02
+LOSSES_LABEL = "launch/losses-per-hour"
+_MARKET_LABELS = ("launch/market-type", "ray.io/market-type")
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What decides a node's price; `cpus` and `gpus` are all that it has, free or not."""
@@ -74,13 +82,26 @@ def price_of(machine: Machine, option_usd_per_h: float | None = None) -> Price:
     if option_usd_per_h is not None:
         return Price(option_usd_per_h, "option")
     if PRICE_LABEL in machine.labels:
-        return Price(_label_usd_per_h(machine), "label")
+        usd_per_h = _label_number(machine, PRICE_LABEL, "a price", "dollars per hour", "0.34")
+        return Price(usd_per_h, "label")
     listed = table_usd_per_h().get((machine.instance_type or "").lower())
     if listed is not None:
         return Price(listed, "table")
     if machine.own or not is_cloud(machine):
         return Price(0.0, "own machine")
     return Price(assumed_usd_per_h(machine.cpus, machine.gpus), "assumed")
+
+
+def losses_per_h(machine: Machine) -> float:
+    """How often a machine's provider is expected to take such a one back.
+
+    Raises:
+        ClusterError: its label for that isn't a non-negative number.
+    """
+    if LOSSES_LABEL in machine.labels:
+        return _label_number(machine, LOSSES_LABEL, "a rate", "losses an hour", "0.05")
+    is_spot = any(machine.labels.get(name) == "spot" for name in _MARKET_LABELS)
+    return SPOT_LOSSES_PER_H if is_spot else 0.0
 
 
 def is_cloud(machine: Machine) -> bool:
@@ -171,15 +192,16 @@ def _rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def _label_usd_per_h(machine: Machine) -> float:
-    text = machine.labels[PRICE_LABEL]
+def _label_number(machine: Machine, label: str, what: str, unit: str, example: str) -> float:
+    """The number in a label, which is not negative."""
+    text = machine.labels[label]
     try:
-        usd_per_h = float(text)
+        number = float(text)
     except ValueError:
-        usd_per_h = math.nan
-    if not math.isfinite(usd_per_h) or usd_per_h < 0:
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
         raise ClusterError(
-            f'Node {machine.name} has the label {PRICE_LABEL}="{text}", which is not a price. '
-            'Give dollars per hour as a plain number, such as "0.34".'
+            f'Node {machine.name} has the label {label}="{text}", which is not {what}. '
+            f'Give {unit} as a plain number, such as "{example}".'
         )
-    return usd_per_h
+    return number

@@ -21,6 +21,7 @@ from policies.pauses import LearnedPauses
 from policies.residual import Residual
 from policies.robust import Correction
 from policies.schema import Candidate, Interval, Plan, Prediction, Situation, StepsFactor
+from policies.spot import losses
 from policies.startup import StartupParts, startup_parts
 
 # Half width of a 90 % interval in standard deviations.
@@ -128,7 +129,8 @@ def forecast_of(
         data_s, variance = bringing_s(plan, situation.data)
         startup = from_moments(startup.mean + data_s, startup.variance + variance)
     time = _job_time(situation, parts, step, startup, residual.pauses)
-    usd_per_h = nodes_cost_usd_per_h(plan, situation.nodes)
+    time = _with_losses(time, plan, situation, startup)
+    usd_per_h = nodes_cost_usd_per_h(plan, situation.nodes) + situation.upkeep_usd_per_h
     lingering = lingering_usd(plan, situation.nodes)
     if situation.data is not None:
         lingering += egress_usd(plan, situation.data)
@@ -139,6 +141,7 @@ def forecast_of(
     worth = residual.efficiency
     longer = LogNormal(step.mu + worth.mu, math.hypot(step.sigma, worth.sigma))
     same = _job_time(situation, parts, longer, startup, residual.pauses)
+    same = _with_losses(same, plan, situation, startup)
     return replace(found, same_accuracy=same, efficiency=worth)
 
 
@@ -183,6 +186,16 @@ def _job_time(
     mean = training_s + CONSTANTS.release_s + math.fsum(each.mean for each in rest)
     variance = work.steps**2 * step.variance + math.fsum(each.variance for each in rest)
     return from_moments(mean, variance)
+
+
+def _with_losses(
+    time: LogNormal, plan: Plan, situation: Situation, startup: LogNormal
+) -> LogNormal:
+    """A job's time with what losses of its nodes are expected to add."""
+    lost = losses(plan, situation.nodes, time.mean, startup.mean)
+    if not lost.n:
+        return time
+    return from_moments(time.mean + lost.mean_s, time.variance + lost.variance)
 
 
 def room_s(situation: Situation, usd_per_h: float, lingering_usd: float = 0.0) -> float:

@@ -8,6 +8,7 @@ from policies.bandit import P_FITS
 from policies.forecast import Forecast
 from policies.node_start import not_up
 from policies.path_notes import path_notes
+from policies.spot import losses
 from policies.survey import Survey
 from policies.wording import duration, percent
 
@@ -55,6 +56,12 @@ def _of_nodes_and_links(chosen: Forecast, found: Survey) -> Iterator[str]:
     if starting:
         noun = "node of this plan is" if len(starting) == 1 else "nodes of this plan are"
         yield f"{len(starting)} {noun} not started yet: measured when up, and decided again then."
+    lost = losses(chosen.plan, situation.nodes, chosen.time.mean, 0.0)
+    if lost.n:
+        yield (
+            f"Its provider may take nodes of this plan back: {lost.n:.2g} losses are expected "
+            "(assumed), and counted in time and cost."
+        )
     if parts.hidden_s > 0.0:
         yield (
             "Gradients leave while a step still computes, which hides "

@@ -40,7 +40,8 @@ class Node:
     `gpus` are what is free for training. `allowed_cpus` is what the operating system lets a
     process use, where that is less (a container's quota). `node_type` is its name in the
     configuration of an autoscaling cluster. A node that is not `is_up` can be started, and is
-    then paid for `lingers_s` after its release.
+    then paid for `lingers_s` after its release. `losses_per_h` is how often its provider is
+    expected to take such a node back.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Node:
     node_type: str | None = None
     is_up: bool = True
     lingers_s: float = 0.0
+    losses_per_h: float = 0.0
 
     @property
     def usable_cpus(self) -> float:
@@ -361,7 +363,10 @@ class DataAhead:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything a decision rests on, besides experience."""
+    """Everything a decision rests on, besides experience.
+
+    `upkeep_usd_per_h` is paid beside the nodes of any plan: for a head that only serves them.
+    """
 
     nodes: tuple[Node, ...]
     network: Network | None
@@ -371,6 +376,7 @@ class Situation:
     spent_usd: float = 0.0
     spent_s: float = 0.0
     data: DataAhead | None = None
+    upkeep_usd_per_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,14 @@ from launcher.errors import ClusterError
 from launcher.pricing import (
     ASSUMED_USD_PER_CPU_H,
     ASSUMED_USD_PER_GPU_H,
+    LOSSES_LABEL,
     PRICE_LABEL,
+    SPOT_LOSSES_PER_H,
     TABLE_DATE,
     Machine,
     Price,
     assumed_usd_per_h,
+    losses_per_h,
     price_of,
     table_usd_per_h,
 )
@@ -87,3 +90,23 @@ def test_the_table_is_dated_and_its_rows_are_sound() -> None:
     assert {row["cloud"] for row in rows} == {"aws", "gcp", "azure"}
     assert all(0 < price < 200 and math.isfinite(price) for price in table_usd_per_h().values())
     assert len(TABLE_DATE) == len("2025-06")
+
+
+@pytest.mark.parametrize(
+    ("labels", "rate"),
+    [
+        ({}, 0.0),
+        ({"launch/market-type": "on-demand"}, 0.0),
+        ({"launch/market-type": "spot"}, SPOT_LOSSES_PER_H),
+        ({"ray.io/market-type": "spot"}, SPOT_LOSSES_PER_H),
+        ({"ray.io/market-type": "spot", LOSSES_LABEL: "0.1"}, 0.1),
+        ({LOSSES_LABEL: "0"}, 0.0),
+    ],
+)
+def test_a_spot_machine_may_be_taken_back(labels: dict[str, str], rate: float) -> None:
+    assert losses_per_h(Machine("a", 8, 0, labels)) == rate
+
+
+def test_a_rate_that_is_none_is_refused() -> None:
+    with pytest.raises(ClusterError, match=f'label {LOSSES_LABEL}="often", which is not a rate'):
+        losses_per_h(Machine("a", 8, 0, {LOSSES_LABEL: "often"}))
