@@ -19,21 +19,23 @@ def make_progress(
 ) -> Progress:
     """Progress that redraws a line on a terminal, and writes plain lines elsewhere.
 
-    With `is_json` stdout is left to the result: all else goes to stderr.
+    With `is_json` stdout is left to the result: all else goes to stderr. A terminal without
+    control codes (`TERM=dumb`, as in Emacs) gets plain lines, too.
     """
     out, out_is_tty = (
         (sys.stderr, terminal.stderr_is_tty) if is_json else (sys.stdout, terminal.stdout_is_tty)
     )
     errors = make_console(sys.stderr, is_tty=terminal.stderr_is_tty, environment=environment)
+    is_live = terminal.stderr_is_tty and errors.width >= 20 and not errors.is_dumb_terminal
     progress = Progress(
         out,
         sys.stderr,
-        live=terminal.stderr_is_tty and errors.width >= 20,
+        live=is_live,
         shared=(out_is_tty and terminal.stderr_is_tty) or _are_one_file(out, sys.stderr),
         clock=clock,
         width=lambda: errors.width,
     )
-    if terminal.stderr_is_tty:
+    if is_live:
         threading.Thread(target=_tick, args=(progress,), daemon=True).start()
     return progress
 

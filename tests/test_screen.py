@@ -1,14 +1,19 @@
 import errno
 import io
+import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from launcher.cluster import Cluster
 from launcher.config import Environment
+from launcher.config import Terminal as Streams
 from launcher.console import make_console
 from launcher.journal import KeptStatus
 from launcher.prepare import Measured
 from launcher.progress import Progress
+from launcher.progress_streams import make_progress
 from launcher.screen import FollowedScreen, TerminalScreen
 from tests.fakes import FakeClock, a_decision, a_network, a_node, a_record, a_workload
 
@@ -131,3 +136,28 @@ def test_a_terminal_that_is_gone_ends_no_run() -> None:
     screen.stage("probing")
     screen.decided(a_decision(), a_record().situation())  # type: ignore[arg-type]
     screen.ended(a_record())
+
+
+def test_a_reader_that_goes_away_does_not_end_a_run() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = Environment(home=Path("/home/ada"), cwd=Path("/project"))
+    with os.fdopen(writer, "w") as stream:
+        console = make_console(stream, is_tty=False, environment=environment)
+        progress = Progress(
+            stream, io.StringIO(), live=False, shared=False, clock=FakeClock(), width=lambda: 80
+        )
+        screen = TerminalScreen(progress, console, io.StringIO())
+        screen.ended(a_record())
+        screen.output("more", "stdout")
+        screen.ended(a_record())
+
+
+def test_a_terminal_without_control_codes_gets_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = Environment(home=Path("/home/ada"), cwd=Path("/project"))
+    terminal = Streams(stdin_is_tty=True, stdout_is_tty=True, stderr_is_tty=True)
+    monkeypatch.setenv("TERM", "dumb")
+    make_progress(environment, terminal, FakeClock(), is_json=False).stage("profiling")
+    assert capsys.readouterr().err == "launch: profiling\n"
