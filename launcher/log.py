@@ -1,5 +1,6 @@
 """Where log lines go: all to the command's log file, our warnings also to the terminal."""
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Callable
@@ -26,6 +27,18 @@ class _Lines(logging.Handler):
         self._write(" ".join(record.getMessage().split()))
 
 
+class _LogFile(logging.FileHandler):
+    """A log file; where its disk is full, lines are lost and nothing is said of it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Print no traceback into what the user reads."""
+
+    def close(self) -> None:
+        """Close, though what is left cannot be written."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
     """Send everything to a file in `folder`, and warnings of ours to `write`.
 
@@ -41,7 +54,7 @@ def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOG_FILE
-    file = logging.FileHandler(path, encoding="utf-8", delay=True)
+    file = _LogFile(path, encoding="utf-8", delay=True)
     file.setFormatter(logging.Formatter(_FORMAT))
     root = logging.getLogger()
     _drop_handlers(root)

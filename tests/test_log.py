@@ -78,3 +78,13 @@ def test_the_log_folder_of_a_command_that_still_runs_is_kept(tmp_path: Path) -> 
     for minute in range(1, KEPT_FOLDERS + 5):
         new_log_folder(tmp_path, NOW + timedelta(minutes=minute), NOBODY)
     assert mine.is_dir()
+
+
+def test_a_full_disk_costs_log_lines_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "launch.log").symlink_to("/dev/full")
+    set_up_logging(tmp_path, lambda _: None)
+    logging.getLogger("launcher.probe").info("measured")
+    set_up_logging(tmp_path / "other", lambda _: None)
+    assert capsys.readouterr() == ("", "")
