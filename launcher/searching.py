@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import optuna
 from optuna.trial import TrialState
 
@@ -66,8 +67,9 @@ class Search:
         if searcher == "lstm" and propose is None:
             propose = LearnedProposals(len(space.parameters), seed)
         self._space, self._propose, self._mode = space, propose, mode
+        self._searcher, self._seed = searcher, seed
         self._study = optuna.create_study(
-            sampler=_sampler(searcher, seed % 2**32),
+            sampler=_sampler(searcher, seed, 0),
             pruner=_pruner(epochs),
             direction="minimize" if mode == "min" else "maximize",
         )
@@ -75,7 +77,12 @@ class Search:
         self._shown: dict[int, Shown] = {}
 
     def ask(self, number: int) -> dict[str, Value]:
-        """The configuration of a new trial, without what is fixed."""
+        """The configuration of a new trial, without what is fixed.
+
+        It depends on the seed, the trial's number and what others have shown, and on nothing else:
+        a search that is resumed goes on as it would have.
+        """
+        self._study.sampler = _sampler(self._searcher, self._seed, number)
         if not self._trials and self._space.defaults:
             self._study.enqueue_trial(self._space.defaults)
         elif self._propose is not None:
@@ -139,7 +146,8 @@ def _suggested(trial: optuna.Trial, parameter: Parameter) -> Value:
     )
 
 
-def _sampler(searcher: SearcherName, seed: int) -> optuna.samplers.BaseSampler:
+def _sampler(searcher: SearcherName, seed: int, number: int) -> optuna.samplers.BaseSampler:
+    seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
     if searcher == "random":
         return optuna.samplers.RandomSampler(seed)
     with warnings.catch_warnings():

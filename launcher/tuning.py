@@ -83,6 +83,7 @@ class Tuning:
         self._running: dict[int, FollowedTrial] = {}
         self._waiting = deque(t for t in book.record.trials if t.status in OPEN)
         self._end: TuneStatus | None = None  # why no trial is started any more
+        self._short: TuneStatus | None = None  # of what there was too little for the last trial
         self._failure: LauncherError | None = None
 
     def run(self) -> TuneStatus:
@@ -101,10 +102,14 @@ class Tuning:
                 if not self._poll():
                     self._around.sleep(POLL_S)
         end = "failed" if self._failure is not None else self._end or "done"
-        self._book.write(status=end, spent_s=self._spent_s)
+        begun = tuple(trial for trial in self._book.record.trials if self._has_begun(trial))
+        self._book.write(status=end, spent_s=self._spent_s, trials=begun)
         if self._failure is not None:
             raise self._failure
         return end
+
+    def _has_begun(self, trial: Trial) -> bool:
+        return trial.status != "paused" or bool(trial.values) or self._around.runs.has(trial.run)
 
     @property
     def _spent_s(self) -> float:
@@ -134,9 +139,9 @@ class Tuning:
             waiting = replace(left, n_trials=left.n_trials + len(self._waiting))
             is_late = left.deadline_s == 0.0
             berth = None if is_late else self._fleet.berth(record, waiting)
-            if berth is None:
+            if berth is None or self._short is not None:
                 if not self._running:  # else it waits for what those give back
-                    self._end = "deadline" if is_late else "budget"
+                    self._end = self._short or ("deadline" if is_late else "budget")
                 return
             if self._waiting:
                 self._again(self._waiting.popleft(), berth)
@@ -246,6 +251,7 @@ class Tuning:
             self._refused(trial, end)
             return
         trial = replace(trial, time_s=max(trial.time_s, self._spent_s - trial.started_s))
+        self._short = None
         self._book.trial(trial)
         self._book.write(spent_s=self._spent_s)
         if trial.status in OPEN:
@@ -255,16 +261,14 @@ class Tuning:
             self._failed(trial, end)
 
     def _refused(self, trial: Trial, end: End) -> None:
-        """What is left does not pay for this trial: no other is started."""
-        is_new = not trial.values
+        """What is left does not pay for this trial: none is started until another has ended."""
         record = self._book.record
-        if is_new:
-            self._book.write(trials=tuple(t for t in record.trials if t.number != trial.number))
-        else:
-            self._book.trial(replace(trial, status="paused", error=None))
         is_money = trial.allotment_usd is not None and "budget" in end.text
-        self._end = "budget" if is_money or record.request.deadline_s is None else "deadline"
-        if all(other.value is None for other in record.trials) and not self._running:
+        self._short = "budget" if is_money or record.request.deadline_s is None else "deadline"
+        trial = replace(trial, status="paused", error=None)
+        self._book.trial(trial)
+        self._waiting.appendleft(trial)
+        if not self._running and all(other.value is None for other in record.trials):
             self._failure = BudgetTooSmallError(_of_launch(end.text))
 
     def _failed(self, trial: Trial, end: End) -> None:

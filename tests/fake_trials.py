@@ -118,7 +118,7 @@ class FakeRuns:
     trials: FakeTrials
 
     def has(self, run: str) -> bool:
-        return any(each.request.name == run for each in self.trials.drivers)
+        return any(each.request.name == run and each.epoch for each in self.trials.drivers)
 
     def load(self, run: str) -> RunRecord:
         driver = next(each for each in self.trials.drivers if each.request.name == run)
