@@ -34,19 +34,21 @@ IdleDown = Annotated[
 ]
 DownWhenDone = Annotated[
     bool,
-    typer.Option("--down-when-done", help="The cluster takes itself down after its first run."),
+    typer.Option(
+        "--down-when-done",
+        metavar="",
+        help="The cluster takes itself down after its first run.",
+    ),
 ]
 AnyClusterFile = Annotated[
     str | None,
     typer.Argument(
-        metavar="[FILE]", help="A file for `ray up`. Default: every cluster brought up from here."
+        metavar="FILE", help="A file for `ray up`. Default: every cluster brought up from here."
     ),
 ]
 # Where the clouds' list prices are lowest, and the shipped table's are from.
 REGIONS = {"aws": "us-east-1", "gcp": "us-central1"}
-Cloud = Annotated[
-    str, typer.Option("--cloud", metavar="NAME", help="Whose prices: aws (the default) or gcp.")
-]
+Cloud = Annotated[str, typer.Option("--cloud", metavar="NAME", help="Whose prices: aws or gcp.")]
 Region = Annotated[
     str | None,
     typer.Option("--region", metavar="NAME", help="Default: us-east-1, or us-central1 of gcp."),

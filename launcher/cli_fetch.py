@@ -35,7 +35,8 @@ Only = Annotated[
     ),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace files there that are not the run's.")
+    bool,
+    typer.Option("--overwrite", metavar="", help="Replace files there that are not the run's."),
 ]
 
 

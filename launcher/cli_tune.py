@@ -29,13 +29,13 @@ LIMIT_EXIT_CODE = 5
 
 TunedScript = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[SCRIPT]", help="A Keras script. Arguments for all trials go after --."
-    ),
+    typer.Argument(metavar="SCRIPT", help="A Keras script. Arguments for all trials go after --."),
 ]
 SpaceFile = Annotated[
     str | None,
-    typer.Option("--space", metavar="FILE", help="The search space.", rich_help_panel=SEARCH),
+    typer.Option(
+        "--space", metavar="FILE", help="The search space, a YAML file.", rich_help_panel=SEARCH
+    ),
 ]
 TrialCount = Annotated[
     str | None,
@@ -47,7 +47,11 @@ TrialCount = Annotated[
 ]
 Metric = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Default: val_loss, else loss.", rich_help_panel=SEARCH),
+    typer.Option(
+        metavar="NAME",
+        help="What is to be best. Default: val_loss, else loss.",
+        rich_help_panel=SEARCH,
+    ),
 ]
 ModeOption = Annotated[
     str | None,
@@ -61,7 +65,9 @@ ModeOption = Annotated[
 Searcher = Annotated[
     str | None,
     typer.Option(
-        metavar="tpe|random|lstm", help="What proposes. Default: tpe.", rich_help_panel=SEARCH
+        metavar="tpe|random|lstm",
+        help="What proposes trials. Default: tpe.",
+        rich_help_panel=SEARCH,
     ),
 ]
 AtOnce = Annotated[
@@ -72,7 +78,9 @@ AtOnce = Annotated[
 ]
 Full = Annotated[
     bool,
-    typer.Option("--full", help="Train every trial to its end.", rich_help_panel=SEARCH),
+    typer.Option(
+        "--full", metavar="", help="Train every trial to its end.", rich_help_panel=SEARCH
+    ),
 ]
 ResumeSearch = Annotated[
     str | None,
