@@ -92,21 +92,28 @@ class Tuning:
         Raises:
             LauncherError: it failed; what trials have shown is in the record.
         """
-        with self._around.interrupts.counted():
-            self._adopt()
-            while True:
-                self._look_for_interrupts()
-                self._start_what_fits()
-                if not self._running:
-                    break
-                if not self._poll():
-                    self._around.sleep(POLL_S)
+        try:
+            with self._around.interrupts.counted():
+                self._adopt()
+                self._until_none_runs()
+        except BaseException:  # such as a storage that fails: no trial goes on without a search
+            self._pause_all()
+            raise
         end = "failed" if self._failure is not None else self._end or "done"
         begun = tuple(trial for trial in self._book.record.trials if self._has_begun(trial))
         self._book.write(status=end, spent_s=self._spent_s, trials=begun)
         if self._failure is not None:
             raise self._failure
         return end
+
+    def _until_none_runs(self) -> None:
+        while True:
+            self._look_for_interrupts()
+            self._start_what_fits()
+            if not self._running:
+                return
+            if not self._poll():
+                self._around.sleep(POLL_S)
 
     def _has_begun(self, trial: Trial) -> bool:
         return trial.status != "paused" or bool(trial.values) or self._around.runs.has(trial.run)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.errors import BudgetTooSmallError, LauncherError, UsageError
+from launcher.errors import BudgetTooSmallError, LauncherError, StorageError, UsageError
 from launcher.fleet import Fleet, left_of
 from launcher.interrupts import Interrupts
 from launcher.searching import Search
@@ -41,7 +41,7 @@ class Bench:
         self.trials = FakeTrials(metrics, self.clock, codes=codes)
         self.fleet, self.view = fleet, Said()
         self.interrupts = Interrupts()
-        self.n_saved = 0
+        self.n_saved, self.fails_at = 0, 0
         defaults = {"metric": None, "mode": "min", "searcher": "tpe", "n_trials": 9}
         self.book = TuneBook(
             new_tune_record(
@@ -62,6 +62,8 @@ class Bench:
 
     def _save(self, record: TuneRecord) -> None:
         self.n_saved += 1
+        if self.n_saved == self.fails_at:
+            raise StorageError("The disk is full.")
 
     def run(self) -> TuneRecord:
         space = read_space(SPACE_TEXT, "space.yaml")
@@ -209,6 +211,15 @@ def test_a_search_that_cannot_go_well_ends(
         bench.run()
     assert len(bench.book.record.trials) == n
     assert bench.book.record.status == "failed"
+
+
+def test_no_trial_goes_on_when_the_search_has_ended_by_an_error() -> None:
+    bench = Bench(CLUSTER)
+    bench.fails_at = 7
+    with pytest.raises(StorageError):
+        bench.run()
+    assert len(bench.trials.drivers) == 4
+    assert all(driver.stopped for driver in bench.trials.drivers)
 
 
 def test_a_metric_that_the_script_does_not_report_is_told_with_those_it_does() -> None:
