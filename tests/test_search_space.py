@@ -1,7 +1,7 @@
 """Search spaces: what a file may say, and what is told where it is wrong."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.errors import UsageError
@@ -82,6 +82,7 @@ def test_a_mistake_is_told_with_its_line_key_and_value(text: str, message: str) 
         read_space(text, "s.yaml")
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(0, 1), min_size=5, max_size=5))
 def test_every_point_of_the_unit_cube_is_a_configuration_of_the_space(point: list[float]) -> None:
     space = a_space()

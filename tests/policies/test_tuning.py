@@ -1,7 +1,7 @@
 """How nodes, money and time are split between the trials of a search."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.schema import (
@@ -85,6 +85,7 @@ def test_no_width_fits_too_few_nodes() -> None:
     assert split([FOUR], 2, Left(3), WHOLE) is None
 
 
+@settings(max_examples=40)
 @given(
     n_nodes=st.integers(1, 12),
     n_trials=st.integers(1, 40),
@@ -134,6 +135,7 @@ def test_an_allotment_is_even_but_pays_for_a_trial_and_never_for_many() -> None:
     assert allotment_usd(0.0, 1, 1, 0.5) == 0.0
 
 
+@settings(max_examples=40)
 @given(
     left=st.floats(0.01, 10.0),
     n_open=st.integers(1, 8),
