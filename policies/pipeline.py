@@ -41,10 +41,18 @@ class StageNode:
     Attributes:
         slowness: how many times as long as a node of speed 1 it computes.
         memory_bytes: what a stage may hold; None where it is not known.
+        message_s: what a message over a cut and the one that comes back take of its time.
+        byte_s: and what each of their bytes does.
     """
 
     slowness: float = 1.0
     memory_bytes: int | None = None
+    message_s: float = 0.0
+    byte_s: float = 0.0
+
+    def handover_s(self, n_bytes: int) -> float:
+        """What it does for a micro-batch at one of its cuts, there and back."""
+        return self.message_s + n_bytes * self.byte_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class Stage:
     Attributes:
         first: number of its first layer.
         stop: number after its last layer.
-        compute_s: forward and backward pass of one micro-batch on its node.
+        compute_s: forward and backward pass of one micro-batch on its node, messages included.
         update_s: changing its weights once a step.
         memory_bytes: state, and what all micro-batches keep that it holds at a time.
         sent_bytes: to the next stage per micro-batch; as much comes back.
@@ -193,6 +201,10 @@ class _Sums:
         layers_s = self._compute_s[stop] - self._compute_s[first]
         sent = self.parts[stop - 1].cut_bytes if stop < len(self.parts) else 0
         compute_s = (self._pass_s + layers_s) * node.slowness
+        if first:
+            compute_s += node.handover_s(self.parts[first - 1].cut_bytes)
+        if stop < len(self.parts):
+            compute_s += node.handover_s(sent)
         update_s = (self._update_s[stop] - self._update_s[first]) * node.slowness
         return Stage(first, stop, compute_s, update_s, state + in_flight * kept, sent)
 

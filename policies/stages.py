@@ -7,6 +7,7 @@ from itertools import pairwise, permutations
 from typing import Final
 
 from policies.candidates import Pool
+from policies.constants import CONSTANTS
 from policies.cost_model import StepParts
 from policies.forecast import Forecast, corrected, forecast_of
 from policies.links import Links
@@ -115,8 +116,17 @@ def _chain(
 def split_on(nodes: Sequence[Node], links: Links, layers: ModelLayers) -> Split | NoSplit:
     """The model cut for these nodes, in their order."""
     hops = [_hop(a, b, links) for a, b in pairwise(nodes)]
-    stages = [StageNode(slowness(node, layers), _usable_bytes(node, layers)) for node in nodes]
+    stages = [_stage_node(node, layers) for node in nodes]
     return best_split(layers.parts, stages, hops, layers.micro_batches, layers.pass_s)
+
+
+def _stage_node(node: Node, layers: ModelLayers) -> StageNode:
+    """A node as a stage finds it; messages take as long as those of `direct`."""
+    k, core = CONSTANTS, min(1.0, max(node.usable_cpus, 0.01))
+    byte_s = (k.direct_byte_cpu_s + k.direct_pack_cpu_s) / core
+    return StageNode(
+        slowness(node, layers), _usable_bytes(node, layers), k.direct_message_cpu_s / core, byte_s
+    )
 
 
 def _hop(a: Node, b: Node, links: Links) -> Hop:

@@ -252,11 +252,14 @@ def profile() -> None:
 
 def split_of(cost: dict[str, Any], n_hosts: int) -> tuple[list[int], float]:
     """Where to cut, and the time of a step that is to be expected."""
+    from policies.constants import CONSTANTS as K
     from policies.pipeline import Hop, NoSplit, Part, StageNode, best_split
 
+    byte_s = (K.direct_byte_cpu_s + K.direct_pack_cpu_s) / CPUS
+    node = StageNode(message_s=K.direct_message_cpu_s / CPUS, byte_s=byte_s)
     hops = [Hop(RTT_S / 2, RATE_BYTES_PER_S)] * (n_hosts - 1)
     layers = [Part(**layer) for layer in cost["layers"]]
-    split = best_split(layers, [StageNode()] * n_hosts, hops, N_MICRO_BATCHES, cost["pass_s"])
+    split = best_split(layers, [node] * n_hosts, hops, N_MICRO_BATCHES, cost["pass_s"])
     if isinstance(split, NoSplit):
         raise SystemExit(f"no split: {split.reason}")
     return list(split.cuts), split.step_s

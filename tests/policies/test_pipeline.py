@@ -42,6 +42,13 @@ def test_each_stage_pays_for_its_passes():
     assert found.step_s == pytest.approx(2 * 3.5 + 6.5)
 
 
+def test_each_stage_pays_for_messages_over_its_cuts():
+    node = StageNode(message_s=0.1, byte_s=0.01)
+    parts = [part(cut_bytes=10), part(cut_bytes=20), part()]
+    found = split(parts, [node] * 3)
+    assert [stage.compute_s for stage in found.stages] == pytest.approx([1.2, 1.5, 1.3])
+
+
 def test_a_step_ends_with_the_first_stages_new_weights():
     found = split([part(update_s=0.25)] * 4, [StageNode()] * 2)
     assert found.step_s == pytest.approx(3 * 2.0 + 4.0 + 2 * 0.25)
