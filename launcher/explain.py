@@ -29,10 +29,15 @@ def print_explanation(
     Without a status the record's is shown.
     """
     letters = node_letters(record.cluster.nodes if record.cluster else (), record.decision)
-    _print_head(console, record, status or record.status, now)
+    status = status or record.status
+    goes_on = status in {"running", "detached"}
+    _print_head(console, record, status, now)
     _print_measured(console, record, letters)
     if record.decision is None:
-        console.print("It ended before a decision was made.")
+        text = (
+            "No decision has been made yet." if goes_on else "It ended before a decision was made."
+        )
+        console.print(text)
     else:
         if len(record.decisions) > 1:
             console.print(f"\nthe last of {len(record.decisions)} decisions:", style="bold")
@@ -42,7 +47,7 @@ def print_explanation(
         _print_reasons(console, record)
     if record.cluster is not None and record.network is not None:
         print_network(console, record.network, record.cluster.nodes, letters)
-    _print_segments(console, record, letters)
+    _print_segments(console, record, letters, "running" if goes_on else "lost")
     print_paths(console, record.segments, letters)
     _print_events(console, record)
     console.print()
@@ -159,8 +164,10 @@ def _print_reasons(console: Console, record: RunRecord) -> None:
     console.print(table)
 
 
-def _print_segments(console: Console, record: RunRecord, letters: Mapping[str, str]) -> None:
-    """What happened under each plan."""
+def _print_segments(
+    console: Console, record: RunRecord, letters: Mapping[str, str], open_end: str
+) -> None:
+    """What happened under each plan; `open_end` stands where the end of one is not known."""
     if not record.segments:
         return
     console.print("\nwhat happened", style="bold")
@@ -180,7 +187,7 @@ def _print_segments(console: Console, record: RunRecord, letters: Mapping[str, s
             _span(started, first),
             _span(started, segment.ended),
             dollars(segment.cost_usd),
-            segment.end or "running",
+            segment.end or open_end,
         )
     print_table(console, table)
     for number, segment in enumerate(record.segments, 1):

@@ -268,6 +268,15 @@ def test_a_running_segment_and_one_without_a_decision_are_shown() -> None:
     assert re.search(r"1 +1 +a +0 +– +", text)
 
 
+def test_a_segment_whose_end_nobody_saw_is_lost_unless_the_run_goes_on() -> None:
+    segment = Segment(plan=a_plan(1), started="2026-11-30T12:00:10.000Z")
+    ended = replace(a_record(), segments=(segment,), status="failed")
+    assert re.search(r"1 +1 +a .* lost *$", explained(ended), re.MULTILINE)
+    on = replace(ended, status="running")
+    assert re.search(r"1 +1 +a .* running *$", explained(on), re.MULTILINE)
+    assert "No decision has been made yet" in explained(replace(on, decisions=(), segments=()))
+
+
 def test_a_probe_shows_the_map() -> None:
     console = plain()
     nodes = tuple(a_node(i) for i in range(4))
