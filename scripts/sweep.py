@@ -134,7 +134,9 @@ def measured(lab: Lab, ask: Ask, cell: Cell) -> Row:
 
 def made(ask: Ask, cell: Cell, count: int) -> dict[str, Any]:
     """What so many steps took, in seconds."""
-    order = {"workload": cell.workload, "batch": cell.batch, "steps": count}
+    order: dict[str, Any] = {"workload": cell.workload, "batch": cell.batch, "steps": count}
+    if cell.strategy == "direct":  # as the launcher begins: by the ranks' speeds
+        order["shares"] = [float(each) for each in cell.cpus.split()]
     return dict(json.loads(ask(json.dumps(order), "{")))
 
 

@@ -91,6 +91,8 @@ def _carried_out(order: dict[str, Any], models: dict, parallel: Any) -> dict[str
         models[key] = model, entry.data(batch * BATCHES)
         parallel.prepare(model)
     model, data = models[key]
+    if "shares" in order:
+        parallel.shares = tuple(order["shares"])
     times = _step_times(model, data, batch, order["steps"])
     return {
         "n_params": int(model.count_params()),
