@@ -17,6 +17,7 @@ from policies.tuning import (
     expected_share,
     nodes_for,
     split,
+    widening_saves_s,
     widths_of,
 )
 
@@ -33,6 +34,15 @@ class Berth:
     nodes: tuple[str, ...]
     allotment_usd: float | None
     width_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wider:
+    """A running trial that had better go on with so many nodes, and what that saves."""
+
+    trial: Trial
+    n_nodes: int
+    saves_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +97,7 @@ class Fleet:
         at_once = 1 if best is None else best.at_once
         if len(running) >= at_once:
             return None
-        used = {node for trial in running for node in trial.nodes}
-        free = [node for node in self.nodes if node.id not in used]
+        free = self._free(record)
         width = None if best is None else best.width
         if self.nodes and (width is None or len(free) < width.n_nodes):
             return None
@@ -98,6 +107,56 @@ class Fleet:
         n = 0 if width is None else width.n_nodes
         width_s = next((each.time_s for each in self.widths if each.n_nodes == n), None)
         return Berth(self._nodes(free, width), money, width_s)
+
+    def to_widen(self, record: TuneRecord) -> Wider | None:
+        """The running trial that gains most by its part of the nodes that nobody needs any more.
+
+        For when no trial is left to start; None if none gains.
+        """
+        running = [trial for trial in record.trials if trial.status == "running"]
+        n_free = len(self._free(record))
+        if not running or not n_free:
+            return None
+        n_more = -(-n_free // len(running))
+        found = max(
+            (
+                Wider(trial, width.n_nodes, self._saves_s(record, trial, width))
+                for trial in running
+                for width in self.widths
+                if len(trial.nodes) < width.n_nodes <= len(trial.nodes) + n_more
+            ),
+            key=lambda each: each.saves_s,
+            default=None,
+        )
+        return found if found is not None and found.saves_s > 0 else None
+
+    def _saves_s(self, record: TuneRecord, trial: Trial, wide: Width) -> float:
+        narrow = next((each for each in self.widths if each.n_nodes == len(trial.nodes)), None)
+        if narrow is None or not trial.epochs:
+            return 0.0
+        left_share = max(0.0, 1.0 - trial.epoch / trial.epochs)
+        factor = pace(record)
+        own = habits(record, self.epochs)
+        return widening_saves_s(left_share, narrow.scaled(factor), wide.scaled(factor), own)
+
+    def wide_berth(self, record: TuneRecord, left: Left, wider: Wider) -> Berth | None:
+        """What a trial gets that has stopped to go on with more nodes; None if that is too little.
+
+        Args:
+            left: with that trial among those to start.
+        """
+        free = self._free(record)
+        width = next(each for each in self.widths if each.n_nodes == wider.n_nodes)
+        n_running = sum(trial.status == "running" for trial in record.trials)
+        money = self._allotment_usd(left, n_running + 1, width.scaled(pace(record)))
+        if len(free) < width.n_nodes or money == 0.0:
+            return None
+        return Berth(self._nodes(free, width), money, width.time_s)
+
+    def _free(self, record: TuneRecord) -> list[Node]:
+        """The nodes that no running trial has to itself."""
+        used = {n for trial in record.trials if trial.status == "running" for n in trial.nodes}
+        return [node for node in self.nodes if node.id not in used]
 
     def _nodes(self, free: Sequence[Node], width: Width | None) -> tuple[str, ...]:
         if not self.nodes or width is None:

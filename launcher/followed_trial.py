@@ -12,7 +12,7 @@ from launcher.tune_metric import metric_of
 from launcher.tune_record import EpochValue, Trial, TrialStatus
 
 LIVENESS_EVERY_S = 2.0
-Order = Literal["go on", "stop early", "pause"]
+Order = Literal["go on", "stop early", "pause", "widen"]
 REFUSED = "refused"  # too little money or time was left to begin
 
 
@@ -130,8 +130,9 @@ def _status(code: int, record: RunRecord | None, order: Order) -> TrialStatus | 
     if code == 3:
         return "refused"
     if code == 130:
-        by_order: dict[Order, TrialStatus] = {"stop early": "stopped", "pause": "paused"}
-        return by_order.get(order, "interrupted")
+        if order == "go on":
+            return "interrupted"
+        return "stopped" if order == "stop early" else "paused"
     if code == 5 and record is not None:
         return "deadline" if record.status == "deadline" else "budget"
     return "failed"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from launcher.config import Request
 from launcher.errors import BudgetTooSmallError, ClusterError, LauncherError, UsageError
 from launcher.errors import TrainingFailedError as FailedError
-from launcher.fleet import Berth, Fleet, left_of
+from launcher.fleet import Berth, Fleet, Wider, left_of
 from launcher.followed_trial import REFUSED, End, FollowedTrial, finished, with_last
 from launcher.interrupts import Interrupts
 from launcher.runs import RunStore
@@ -83,6 +83,7 @@ class Tuning:
         self._running: dict[int, FollowedTrial] = {}
         self._waiting = deque(t for t in book.record.trials if t.status in OPEN)
         self._end: TuneStatus | None = None  # why no trial is started any more
+        self._wider: Wider | None = None  # what a trial is stopping for
         self._short: TuneStatus | None = None  # of what there was too little for the last trial
         self._failure: LauncherError | None = None
 
@@ -110,6 +111,7 @@ class Tuning:
         while True:
             self._look_for_interrupts()
             self._start_what_fits()
+            self._widen()
             if not self._running:
                 return
             if not self._poll():
@@ -166,6 +168,33 @@ class Tuning:
         trial = self._berthed(trial, berth)
         self._book.trial(trial)  # before the act
         self._follow(trial, self._around.trials.start(self._request(trial)))
+
+    def _widen(self) -> None:
+        """Let a trial stop and go on with nodes that no other trial is going to need."""
+        record = self._book.record
+        is_starting = len(record.trials) < record.n_trials or self._waiting
+        if is_starting or self._end is not None or self._failure is not None:
+            return
+        if any(each.order != "go on" for each in self._running.values()):
+            return
+        wider = self._fleet.to_widen(record)
+        if wider is not None:
+            number = wider.trial.number
+            self._around.view.note(f"trial {number} goes on with {wider.n_nodes} nodes, now free")
+            self._wider = wider
+            self._running[number].stop("widen")
+
+    def _go_on_wider(self, trial: Trial) -> None:
+        """Go on with a trial that has stopped for that; as any other, if that cannot be paid."""
+        assert self._wider is not None
+        left = left_of(self._book.record, self._spent_s)
+        one = replace(left, n_trials=1)
+        berth = self._fleet.wide_berth(self._book.record, one, self._wider)
+        self._wider = None
+        if berth is None or self._end is not None or self._failure is not None:
+            self._waiting.append(trial)
+        else:
+            self._again(trial, berth)
 
     def _again(self, trial: Trial, berth: Berth) -> None:
         """Go on with a trial that was paused or lost, or take its end if it has come to one."""
@@ -227,6 +256,8 @@ class Tuning:
             if each.end is not None:
                 del self._running[each.trial.number]
                 self._settle(each.trial, each.end)
+                if each.order == "widen" and each.trial.status == "paused":
+                    self._go_on_wider(each.trial)
         if has_come:
             self._show()
         return has_come

@@ -15,6 +15,7 @@ HALVING = 3  # of the trials at a rung, one in so many goes on
 SEQUENTIAL_WORTH = 0.1  # a search may take so much longer if fewer trials run at once
 PRIOR_TRIALS = 3.0  # what is expected of early stopping counts as much as so many ended trials
 MAX_OVERRUN = 4.0  # a trial may cost so many times what is expected of one
+STOP_S = 10.0  # to stop at a checkpoint, and to find it again
 ROOM = 1.2  # and gets at least so many times that, as long as there is enough
 
 
@@ -191,6 +192,20 @@ def allotment_usd(left_usd: float, n_open: int, n_left: int, expected_usd: float
     wanted = max(even, ROOM * expected_usd)
     fair = left_usd / max(1, n_left)
     return min(left_usd, wanted, MAX_OVERRUN * max(expected_usd, fair))
+
+
+def widening_saves_s(left_share: float, narrow: Width, wide: Width, habits: Habits) -> float:
+    """What a trial saves if it stops at a checkpoint and goes on with more nodes; seconds.
+
+    Going on costs what a trial's start does, and `STOP_S`. Only what is saved beyond twice that
+    counts, for predictions err: not above 0 means that it had better stay.
+
+    Args:
+        left_share: of the trial's epochs.
+        narrow, wide: what whole trials take on its nodes, and on those that it would have.
+    """
+    price_s = habits.overhead_s + STOP_S
+    return left_share * (narrow.time_s - wide.time_s) - 2.0 * price_s
 
 
 def nodes_for(

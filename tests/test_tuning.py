@@ -120,6 +120,19 @@ def test_trials_share_the_nodes_without_sharing_a_node() -> None:
     assert len(record.trials) == 8
 
 
+def test_a_trial_that_goes_on_alone_takes_the_nodes_that_others_leave() -> None:
+    slow = replace(CLUSTER, widths=(Width(1, 900.0, 0.09), Width(2, 500.0, 0.1)))
+    bench = Bench(slow, n_trials=4, max_at_once=4)  # all but the best two are stopped early
+    record = bench.run()
+    (wider, *_) = [driver for driver in bench.trials.drivers if len(driver.request.nodes) == 2]
+    assert str(wider.request.name) in bench.trials.resumed
+    trial = next(trial for trial in record.trials if trial.run == wider.request.name)
+    assert trial.status == "done"
+    assert [at.epoch for at in trial.values] == list(range(1, 10))
+    used = [set(d.request.nodes) for d in bench.trials.drivers if not d.ended]
+    assert used == []
+
+
 def test_the_last_trial_gets_all_nodes() -> None:
     bench = Bench(CLUSTER, stops_early=False, n_trials=1)
     bench.run()
@@ -158,10 +171,9 @@ def test_a_trial_that_is_refused_waits_for_what_others_give_back() -> None:
     assert record.status == "done"
     assert [trial.status for trial in record.trials] == ["done"] * 3
     names = [driver.request.name for driver in bench.trials.drivers]
-    assert names.count("tune-otter-001") == 2
-    refused, again = (i for i, name in enumerate(names) if name == "tune-otter-001")
-    assert bench.trials.drivers[again].code is None
-    assert refused < again
+    refused, again, *_ = (i for i, name in enumerate(names) if name == "tune-otter-001")
+    assert (refused, bench.trials.drivers[again].code) == (1, None)
+    assert all(driver.ended for driver in bench.trials.drivers[:again] if driver.code is not None)
 
 
 def test_an_interrupt_pauses_the_trials_and_a_resumed_search_goes_on_with_them() -> None:

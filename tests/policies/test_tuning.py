@@ -23,6 +23,7 @@ from policies.tuning import (
     nodes_for,
     rungs,
     split,
+    widening_saves_s,
     widths_of,
 )
 
@@ -149,6 +150,13 @@ def test_allotments_together_never_exceed_what_is_left(
         part = allotment_usd(rest, n, 2 * n, expected)
         total, rest = total + part, rest - part
     assert total <= left + 1e-9
+
+
+def test_widening_pays_only_where_much_is_left() -> None:
+    own = Habits(overhead_s=15.0)
+    assert widening_saves_s(0.9, ONE, TWO, own) == pytest.approx(0.9 * 400 - 2 * 25)
+    assert widening_saves_s(0.1, ONE, TWO, own) < 0
+    assert widening_saves_s(1.0, TWO, ONE, own) < 0
 
 
 def test_widths_are_the_fastest_plans_on_nodes_that_are_up() -> None:
