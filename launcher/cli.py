@@ -13,6 +13,7 @@ import typer
 
 from launcher import cli_clusters, cli_follow
 from launcher import options as o
+from launcher.cli_compare import compare
 from launcher.cli_far import far_site
 from launcher.cli_fetch import fetch
 from launcher.cli_policy import policy_app
@@ -181,6 +182,7 @@ def _resume(
     return carry_out(session, lambda around: resume(run, request, around), is_json=request.json)
 
 
+app.command("compare")(compare)
 app.command("attach")(cli_follow.attach)
 app.command("fetch")(fetch)
 app.command("tune")(tune)

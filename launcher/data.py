@@ -9,7 +9,7 @@ from typing import Final
 
 from launcher import data_text
 from launcher.cluster import Cluster
-from launcher.data_rates import DataRates
+from launcher.data_rates import ASSUMED_BYTES_PER_S, DataRates
 from launcher.data_transfer import DataTransfer
 from launcher.egress import EgressPrice, egress_price
 from launcher.errors import LauncherError
@@ -25,7 +25,6 @@ from policies.schema import DataAhead, Node, NodeData
 
 logger = logging.getLogger(__name__)
 
-ASSUMED_BYTES_PER_S: Final = 50e6
 SURE_S: Final = RECENT_S / 2  # an unused copy is not given up for so long
 
 

@@ -12,6 +12,7 @@ from launcher.worker.staging.manifest import Manifest, Source
 
 logger = logging.getLogger(__name__)
 
+ASSUMED_BYTES_PER_S: Final = 50e6  # where nothing is remembered
 MIN_BYTES: Final = 4 << 20  # less says more about start-up than about the way
 
 
