@@ -169,16 +169,19 @@ class TuneStore:
     def take_over(self, record: TuneRecord, driver: Driver) -> TuneRecord:
         """Make a driver the search's one writer.
 
+        One on another machine, of which is not known whether it lives, ends when it writes next.
+
         Raises:
-            UsageError: another process drives it.
+            UsageError: another process of this machine drives it.
         """
         ownership = self._ownership(record.name)
         holder = ownership.holder()
         process = holder.driver.process if holder is not None and holder.driver else None
-        is_lost = process is not None and process.is_here and not process.is_alive
-        if record.status == "running" and not is_lost:
-            who = "someone" if holder is None else holder.owner
-            raise UsageError(f"{record.name} is being driven by {who}. Wait, or stop that first.")
+        lives_here = process is not None and process.is_here and process.is_alive
+        if holder is not None and record.status == "running" and lives_here:
+            raise UsageError(
+                f"{record.name} is driven by {holder.owner}. Wait, or stop that first."
+            )
         term = max(ownership.reached(), record.term) + 1
         if not ownership.take(term, driver):
             raise UsageError(

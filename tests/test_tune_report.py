@@ -168,7 +168,7 @@ def test_a_search_is_kept_and_has_one_driver_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="has been taken over"):
         store.save(record)
     store.save(replace(taken, status="running"))
-    with pytest.raises(UsageError, match="is being driven by"):
+    with pytest.raises(UsageError, match="tune-otter is driven by"):
         store.take_over(store.load("tune-otter"), this_driver())
     assert store.claim(None, this_driver(), rng).startswith("tune-")
 
