@@ -19,6 +19,9 @@ from launcher.worker.pipeline.part import Batch
 from launcher.worker.pipeline.refusals import UnsplittableError, differences, readable_graph
 from launcher.worker.sharing import Shared
 
+Train = Callable[[], Any]
+Apart = Callable[[Callable[[], LayerProfile]], LayerProfile]
+
 MICRO_BATCHES = 8
 # As `policies.parallelism` has it: what makes stages worth a look, and what a process leaves free.
 FAR_LARGER, USABLE = 4.0, 0.85
@@ -48,8 +51,8 @@ class _DrawnError(BaseException):
 
 def layer_profile(
     call: FitCall,
-    train: Callable[[], Any],
-    apart: Callable[[Callable[[], LayerProfile]], LayerProfile],
+    train: Train,
+    apart: Apart,
     *,
     is_asked: bool,
 ) -> Found:
@@ -64,14 +67,18 @@ def layer_profile(
     Raises:
         UnsplittableError: it is asked for, and the model cannot be split.
     """
-    build_deferred(call.model, call.arguments.get("x"))
     try:
-        graph = readable_graph(call.model)
-        places(call.model.optimizer, call.model.trainable_variables)
+        return _found(call, train, apart, is_asked=is_asked)
     except UnsplittableError as error:
         if is_asked:
             raise
         return Found(LayerProfile(refusal=error.reason))
+
+
+def _found(call: FitCall, train: Train, apart: Apart, *, is_asked: bool) -> Found:
+    build_deferred(call.model, call.arguments.get("x"))
+    graph = readable_graph(call.model)
+    places(call.model.optimizer, call.model.trainable_variables)
     drawn = _first_batch(call, train)
     batch = Batch.drawn(call.model, drawn.data)
     profile = apart(lambda: _measured(graph, batch, is_asked=is_asked))
@@ -95,7 +102,7 @@ def _measured(graph: Graph, batch: Batch, *, is_asked: bool) -> LayerProfile:
     return LayerProfile(cost, n_micro, memory, differences(graph), None, is_only=not fits_here)
 
 
-def _first_batch(call: FitCall, train: Callable[[], Any]) -> _DrawnError:
+def _first_batch(call: FitCall, train: Train) -> _DrawnError:
     """The first batch that the `fit` draws, and how many there are."""
 
     class Watch(keras.callbacks.Callback):
