@@ -68,6 +68,8 @@ def _evidence_text(beliefs: Beliefs, width: int) -> Text:
     pieces = [_count(found), beliefs.policy]
     if found.n_own_runs:
         pieces.insert(1, f"{found.n_own_runs} of this script")
+    if beliefs.knows_sweep:
+        pieces.insert(-1, "a sweep that ships with the launcher")
     if beliefs.changed_at_s is not None:
         moment = datetime.fromtimestamp(beliefs.changed_at_s, UTC)
         pieces.append(

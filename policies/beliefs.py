@@ -108,7 +108,8 @@ class Beliefs:
     """What the policy believes of the cluster and the script of a run.
 
     `changed_at_s` is since when the cluster is another, in seconds since 1970, if it was noticed:
-    what was measured before counts for little.
+    what was measured before counts for little. `knows_sweep` says that they also rest on a sweep
+    of another cluster.
     """
 
     run: str
@@ -118,6 +119,7 @@ class Beliefs:
     plans: tuple[PlanBelief, ...]
     node_starts: tuple[NodeStartBelief, ...]
     changed_at_s: float | None = None
+    knows_sweep: bool = False
 
 
 def believed(
@@ -153,6 +155,7 @@ def believed(
         plans=_plans(found, Hindsight(usable, prior)),
         node_starts=_node_starts(found.residual, usable),
         changed_at_s=None if change is None else change.at_s,
+        knows_sweep=prior is not None,
     )
 
 

@@ -3,6 +3,8 @@ from dataclasses import replace
 import pytest
 
 from policies.beliefs import Beliefs, believed
+from policies.features import N_FEATURES
+from policies.robust import standard
 from policies.rows import prior_of
 from policies.schema import Experience, Limits, NodeStart, Plan, Work
 from tests.policies import cases
@@ -102,3 +104,8 @@ def test_nodes_that_can_be_started_take_what_was_seen() -> None:
 def test_a_lone_node_has_no_links() -> None:
     case = replace(CASE, nodes=CASE.nodes[:1], network=None)
     assert believed("otter", case, (), ()).links == ()
+
+
+def test_beliefs_say_whether_they_rest_on_a_sweep_too() -> None:
+    assert not of().knows_sweep
+    assert believed("otter", CASE, (), GROUPS, standard(N_FEATURES)).knows_sweep
