@@ -13,7 +13,7 @@ from launcher import options as o
 from launcher.cli_clusters import desk_of
 from launcher.command import Session, refuse_extra
 from launcher.config import Flags, Request
-from launcher.errors import LauncherError, UsageError
+from launcher.errors import LauncherError
 from launcher.request import make_request
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="PLACE,…",
-        help="local (this machine, or its cluster) and cluster files, with commas between.",
+        help="Places, with commas between: local (this machine, or its cluster), cluster files.",
     ),
 ]
 
@@ -113,11 +113,11 @@ def _measured(session: Session, request: Request) -> "tuple[Situation, Question]
         result = run(asked, Around.make(session.environment, screen, logs, this_driver()))
     finally:
         progress.close()
-    session.has_ended = True
     if result.error is not None:
         raise result.error
     if screen.situation is None:
-        raise UsageError("interrupted before the script was measured")
+        raise KeyboardInterrupt  # before the script was measured
+    session.has_ended = True
     return screen.situation, _question(session, request, screen.situation)
 
 
