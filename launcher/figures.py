@@ -1,5 +1,7 @@
 """Numbers for tables and lines: short, with their unit, never broken across lines."""
 
+import math
+
 from policies.schema import Interval
 from policies.wording import dollars
 
@@ -21,6 +23,8 @@ def time_text(seconds: float) -> str:
 
 def clock_text(seconds: float) -> str:
     """A time that was measured, to the second: `41 s`, `18 min 52 s`, `1 h 5 min`."""
+    if not math.isfinite(seconds):
+        return "–"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -60,7 +64,7 @@ def price_text(usd_per_h: float) -> str:
 
 def money_limit(usd: float) -> str:
     """A budget as people say it: `$5`, `$0.50`."""
-    return f"${usd:,.0f}" if usd == round(usd) else dollars(usd)
+    return f"${usd:,.0f}" if float(usd).is_integer() else dollars(usd)
 
 
 def bandwidth_text(bytes_per_s: float) -> str:
@@ -94,7 +98,8 @@ def _bounds(low: str, high: str) -> str:
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    return next((scale, unit) for limit, scale, unit in _UNITS if seconds < limit)
+    found = (each[1:] for each in _UNITS if seconds < each[0])
+    return next(found, _UNITS[-1][1:])  # what is no number is less than nothing
 
 
 def _bit_unit(bytes_per_s: float) -> tuple[float, str]:

@@ -329,18 +329,21 @@ def load_record(document: str | bytes, path: str) -> RunRecord:
         )
     try:
         record = CODEC.decode(RunRecord, data)
-        for moment in _moments(record):
-            parse_timestamp(moment)
+        _check(record)
     except (ValueError, TypeError) as error:
         raise RecordError(f"{path} is damaged: {error}. {remedy}") from error
     return record
 
 
-def _moments(record: RunRecord) -> list[str]:
-    """What has to be a timestamp."""
+def _check(record: RunRecord) -> None:
+    """Raise ValueError for a moment that is none, or a choice among no candidates."""
     begun = [segment.started for segment in record.segments]
     first_steps = [s.first_step_at for s in record.segments if s.first_step_at is not None]
-    return [record.created, record.heartbeat_at, *begun, *first_steps]
+    for moment in (record.created, record.heartbeat_at, *begun, *first_steps):
+        parse_timestamp(moment)
+    for number, each in enumerate(record.decisions, start=1):
+        if all(each.decision.chosen != candidate.plan for candidate in each.decision.candidates):
+            raise ValueError(f"decision {number} chose none of its candidates")
 
 
 def timestamp(moment: datetime) -> str:

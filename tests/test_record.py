@@ -136,6 +136,18 @@ def test_a_moment_that_is_none_is_damage(key: str) -> None:
         load_record(json.dumps(document), "run.json")
 
 
+@pytest.mark.parametrize(
+    "change", [{"candidates": []}, {"chosen": {"n_workers": 2, "nodes": ["x", "y"]}}]
+)
+def test_a_choice_among_no_candidates_is_damage(change: dict[str, object]) -> None:
+    document = json.loads(dump_record(a_record()))
+    for key, value in change.items():
+        before = document["decisions"][0][key]
+        document["decisions"][0][key] = before | value if isinstance(value, dict) else value
+    with pytest.raises(RecordError, match=r"is damaged: decision 1 chose none.*Delete or move"):
+        load_record(json.dumps(document), "run.json")
+
+
 def test_a_moment_without_a_zone_is_in_utc() -> None:
     document = json.loads(dump_record(a_record())) | {"heartbeat_at": "2026-11-30T12:00:00"}
     record = load_record(json.dumps(document), "run.json")

@@ -1,4 +1,5 @@
 import io
+import math
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -353,3 +354,12 @@ def test_a_label_puts_its_basis_at_the_right_edge() -> None:
 )
 def test_numbers_are_short_and_carry_their_unit(shown: str, expected: str) -> None:
     assert shown == expected
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300, -1.0])
+def test_any_number_has_a_text(value: float) -> None:
+    interval = Interval(value, value, value)
+    for number in (f.time_text, f.clock_text, f.money_limit, f.bandwidth_text, f.metric_text):
+        assert number(value)
+    for bounds in (f.time_interval, f.money_interval, f.bandwidth_interval):
+        assert bounds(interval)
