@@ -14,8 +14,8 @@ from policies.schema import Basis, CurvePoint, Experience
 
 # What is assumed before any record: log of steps over exact training's, at the same learning
 # rate. `scripts/bench_decentralized.py` (a small model, simulated links, two rates) found 1.9 and
-# 2.0 between sites at 80 ms and 10 Mbit/s, 2.3 and 2.9 there with skewed data, 1.2 and 2.0 where all
-# links are near and fast.
+# 2.0 between sites at 80 ms and 10 Mbit/s, 2.3 and 2.9 there with skewed data, 1.2 and 2.0 where
+# all links are near and fast.
 PRIOR_MEAN: Final = math.log(2.0)
 PRIOR_STD: Final = 0.35
 # From run to run of one script; what the ratio of one script tells of another's.

@@ -52,10 +52,10 @@ def test_without_runs_to_compare_it_is_assumed() -> None:
 
 
 def test_runs_of_the_script_are_measured_and_those_of_others_count_less() -> None:
-    pair = [run("direct", 100), run("decentralized", 200)]
+    pair = [run("direct", 100), run("decentralized", 400)]
     own, other = learn_efficiency(pair, "script-a"), learn_efficiency(pair, "script-b")
     assert (own.basis, other.basis) == ("measured", "predicted")
-    assert PRIOR_MEAN < other.mu < own.mu < math.log(2.0)
+    assert PRIOR_MEAN < other.mu < own.mu < math.log(4.0)
     assert own.sigma < other.sigma < ASSUMED.sigma
 
 
