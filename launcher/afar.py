@@ -16,9 +16,10 @@ from launcher.attach import (
     until_begun,
     until_training,
 )
-from launcher.command import INTERRUPTED_EXIT_CODE, Session
+from launcher.command import INTERRUPTED_EXIT_CODE, Session, say
 from launcher.config import Request
 from launcher.errors import ClusterError, RecordError, UsageError
+from launcher.fetch import Fetching
 from launcher.follow import Follower
 from launcher.follow_job import JobFollowed, begun_run
 from launcher.homecoming import Home, brought_home
@@ -26,6 +27,7 @@ from launcher.job_book import JobBook, JobPlace
 from launcher.job_origin import JobOrigin
 from launcher.jobs import DRIVER, ORDERS, Jobs, own_version, python_on_head
 from launcher.journal import Entry
+from launcher.runs import RunStore
 from launcher.sites import AnySite, Reach
 from launcher.spawned import Orders
 from launcher.stored import Shipped
@@ -81,7 +83,7 @@ class Watch:
     reach: Reach
     sent: Sent
     is_left: bool = False
-    is_safe: bool = False
+    is_safe: bool = True
 
     def code(self) -> int:
         """Carry it out; the exit code."""
@@ -92,8 +94,8 @@ class Watch:
             follower = Follower(driver, view.viewer)
             begun = _until_begun(view, follower)
             if begun.kind == "result":
-                self.is_safe = True
                 return view.result(begun)
+            self.is_safe = False
             place = self.site.place(job, str(begun.detail["record"]["storage"]))
             book_of(view.session).write(follower.run, place)
             if self.sent.request.detach:
@@ -186,6 +188,8 @@ def attach_afar(session: Session, run: str, site: AnySite, home: str, *, is_json
                 return INTERRUPTED_EXIT_CODE
         code = view.result(ended)
         brought_home(view, jobs, place, Home.of(run, home), ended.detail.get("record"))
+        if place.cluster is not None:
+            view.say(f"its cluster stays up until: launch down {place.cluster}")
         return code
 
 
@@ -208,6 +212,16 @@ def origin_afar(session: Session, run: str, site: AnySite, logs: Path) -> Iterat
     """The files of a run there."""
     with site.reached(logs) as jobs:
         yield JobOrigin(jobs, located(session, run, site, jobs).storage, run)
+
+
+def record_afar(session: Session, run: str, site: AnySite, store: RunStore) -> None:
+    """Bring the record of a run there into a store of this machine, so that it can go on there."""
+    if not store.storage.is_local:
+        return
+    with site.reached(session.start_logging(say)) as jobs:
+        origin = JobOrigin(jobs, located(session, run, site, jobs).storage, run)
+        folder = Path(store.folder(run).root)
+        Fetching(origin, folder, announce=origin.announce).fetched(("record",))
 
 
 def book_of(session: Session) -> JobBook:

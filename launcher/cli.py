@@ -160,6 +160,11 @@ def _resume(
     session: Session = ctx.obj
     refuse_args(session)
     store = open_store(make_storage(storage, session.environment), session.index, run)
+    site = far_site(session, address, cluster, down_when_done=down_when_done)
+    if site is not None and not store.has(run):
+        from launcher.afar import record_afar
+
+        record_afar(session, run, site, store)
     record = store.load(run)
     flags = _flags(ctx)
     request = resume_request(
@@ -171,7 +176,6 @@ def _resume(
         stopped_at_budget=record.status == "budget",
         terminal=session.terminal,
     )
-    site = far_site(session, address, cluster, down_when_done=down_when_done)
     if site is not None:
         request = replace(request, storage=record.request.storage)
         return _afar(session, site, request, run=run, home=store.storage.uri)

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from launcher import afar
-from launcher.afar import Sent, attach_afar, launch_afar, located, origin_afar, stop_afar
+from launcher.afar import (
+    Sent,
+    attach_afar,
+    launch_afar,
+    located,
+    origin_afar,
+    record_afar,
+    stop_afar,
+)
 from launcher.command import Session
 from launcher.config import Environment, Request, Terminal, Upkeep
 from launcher.errors import ClusterError, RecordError, UsageError
@@ -254,6 +262,26 @@ def test_a_run_is_found_by_what_the_jobs_there_say(session: Session, head: Path)
         assert {each.key for each in origin.found()} >= {"model.keras", "run.json"}
     with pytest.raises(RecordError, match="No run named 'near' was sent to that cluster"):
         located(session, "near", site, jobs)
+
+
+def test_the_record_of_a_run_there_comes_alone_before_it_goes_on(
+    session: Session, request_: Request, head: Path
+) -> None:
+    jobs = FakeJobs([told(head)])
+    jobs.submit("launcher.job_driver", None, "run")
+    store = open_store(request_.storage, RunIndex(session.environment.state_dir / "runs"))
+    record_afar(session, "far", FakeSite(jobs), store)
+    assert store.load("far").run == "far"
+    assert not (home_of(session) / "model.keras").exists()
+
+
+def test_a_driver_that_does_not_start_leaves_nothing_to_keep_a_cluster_up_for(
+    session: Session, request_: Request
+) -> None:
+    site = FakeSite(FakeJobs([["python: No module named launcher\n"]]))
+    with pytest.raises(ClusterError, match="did not start the driver"):
+        launch_afar(session, site, sent(request_))
+    assert site.finished == [True]
 
 
 def test_a_run_that_is_over_cannot_be_stopped(session: Session, head: Path) -> None:
