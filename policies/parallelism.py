@@ -196,7 +196,9 @@ def _compared(stages: _Stages, decision: Decision, layers: ModelLayers) -> Decis
         return _noted(decision, f"Not in stages on several nodes: {reason}.")
     payload, crossing = stages.situation.workload.payload_bytes, crossing_bytes(staged, layers)
     times = f"{duration(staged.time.mean)}, data-parallel {duration(data.time_s.mean)}"
-    rows = (*decision.candidates, staged.candidate)
+    n = staged.plan.n_workers
+    near = {m: each for m, each in stages.forecasts.items() if abs(m - n) <= 1}
+    rows = (*decision.candidates, *_rows(near))
     if payload < FAR_LARGER * crossing:
         text = f"gradients ({size(payload)}) are not far larger than what crosses a cut in a step"
         return _noted(decision, f"Not in stages: {text} ({size(crossing)}).", rows)

@@ -49,6 +49,7 @@ def test_large_gradients_over_small_cuts_are_trained_in_stages():
     assert len(decision.chosen.options.cuts) == decision.chosen.n_workers - 1
     assert "gradients (400 MB) stay where they are" in decision.reason
     assert "cut after dense_" in decision.reason
+    assert "Not three: it would take" in " ".join(explain(decision, case()).sentences)
 
 
 def test_small_gradients_are_exchanged_and_it_is_said_why():
