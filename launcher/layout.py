@@ -25,7 +25,8 @@ def labelled(label: str, pieces: Sequence[str], basis: str, width: int) -> Text:
             text.append("\n" + " " * LABEL_WIDTH)
         text.append(line, style="not bold")
         if basis and index == 0:
-            text.append(f"{basis:>{room - len(line)}}", style="not bold dim")
+            columns = max(room - len(line), len(basis) + 2)  # a long piece goes over the edge
+            text.append(f"{basis:>{columns}}", style="not bold dim")
     return text
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
@@ -363,3 +363,12 @@ def test_any_number_has_a_text(value: float) -> None:
         assert number(value)
     for bounds in (f.time_interval, f.money_interval, f.bandwidth_interval):
         assert bounds(interval)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.text("ab", max_size=60), max_size=4), st.sampled_from(["", "measured"]))
+def test_a_line_fits_any_terminal_or_goes_over_its_edge(pieces: list[str], basis: str) -> None:
+    for width in (1, 20, 40, 100):
+        text = labelled("network", pieces, basis, width).plain
+        assert all(piece in text for piece in pieces)
+        assert text.partition("\n")[0].endswith(basis)
