@@ -144,17 +144,19 @@ def _until_result(view: View, follower: Follower) -> Entry | None:
     Raises:
         ClusterError: the head does not answer any more.
     """
-    run, is_stopping = follower.run, False
+    run, n_pressed, is_asked = follower.run, 0, False
     while True:
         try:
+            if n_pressed and not is_asked:
+                view.stage(f"stopping {run} at a checkpoint; Ctrl-C again leaves it to itself")
+                follower.followed.stop()
+                is_asked = True
             return follower.until("result")
         except KeyboardInterrupt:
-            if is_stopping:
-                view.say(f"{run} is left to itself: it stops there. launch attach {run}")
+            n_pressed += 1
+            if n_pressed > 1:
+                view.say(f"{run} is left to itself. See how it ends: launch attach {run}")
                 return None
-            is_stopping = True
-            view.stage(f"stopping {run} at a checkpoint; Ctrl-C again leaves it to itself")
-            follower.followed.stop()
         except ClusterError as error:
             raise ClusterError(
                 f"{error} The run goes on there as long as its cluster is up: launch attach {run}"

@@ -228,7 +228,7 @@ def test_ctrl_c_stops_the_run_and_again_leaves_it(
     assert session.has_ended
     assert site.jobs.stopped == ["job-0"]
     is_left = presses == 2
-    assert ("far is left to itself: it stops there" in capsys.readouterr().err) == is_left
+    assert ("far is left to itself. See how it ends" in capsys.readouterr().err) == is_left
     assert site.finished == ([] if is_left else [True])
 
 
