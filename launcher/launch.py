@@ -91,7 +91,7 @@ class Launch:
         except KeyboardInterrupt:
             end = "interrupted"
         except LauncherError as raised:
-            error = raised
+            error = stretch.shipped.with_hint(raised)
         except BaseException as raised:
             error = _given_up(raised, stretch.run)
             if error is None:

@@ -102,6 +102,7 @@ def ship(request: Request, environment: Environment, warn: Callable[[str], None]
         kind=script.kind,
         frameworks=_frameworks(script),
         hints=script.hints,
+        ignored=archive.ignored,
     )
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import logging
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from launcher import keeper
-from launcher.errors import RecordError, StorageError
+from launcher.errors import LauncherError, RecordError, ScriptFailedError, StorageError
 from launcher.storage import Storage, in_time
 from launcher.worker import snapshot
 from launcher.worker.files import key as files_key
@@ -24,6 +25,7 @@ ABOUT_FILE = "code.json"
 ARTIFACTS_FOLDER = "artifacts"
 READ_S = 600.0  # for a checkpoint of gigabytes over a slow line; a storage that hangs is given up
 UNPACK_S = 120.0
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Shipped:
         script: path of the script in the folder.
         shown_root: the folder on the user's machine.
         argv0: the script as the user typed it.
+        ignored: files and folders that ignore files keep from being shipped.
     """
 
     content: bytes
@@ -45,6 +48,7 @@ class Shipped:
     kind: Literal["fit", "train_loop_per_worker"]
     frameworks: tuple[str, ...]
     hints: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
     def keep(self, folder: Storage) -> None:
         """Write the folder and how to run it beside the run's record."""
@@ -64,12 +68,31 @@ class Shipped:
         try:
             about = json.loads(folder.read(ABOUT_FILE))
             about |= {name: tuple(about[name]) for name in ("frameworks", "hints")}
+            about["ignored"] = tuple(about.get("ignored", ()))
             return cls(content=folder.read(CODE_FILE), **about)
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
             raise RecordError(
                 f"{run} cannot go on: {folder.path(CODE_FILE)} or {ABOUT_FILE} is missing or "
                 f"damaged ({error}). Launch the script again."
             ) from error
+
+    def with_hint(self, error: LauncherError) -> LauncherError:
+        """The script's error with what was not shipped, where it may have looked for that."""
+        if not isinstance(error, ScriptFailedError) or "No such file" not in error.traceback:
+            return error
+        names = [name for name in self.ignored if _names(error.traceback, name)][:MAX_NAMED]
+        if not names:
+            return error
+        lines = [
+            f"launch: {name} is not shipped to the workers, since .gitignore or .rayignore names "
+            f"it. To ship it, write !{name} into .rayignore\n"
+            for name in names
+        ]
+        return ScriptFailedError(error.rank, error.traceback.rstrip("\n") + "\n" + "".join(lines))
+
+
+def _names(text: str, path: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.errors import RecordError
+from launcher.errors import ClusterError, RecordError, ScriptFailedError
 from launcher.storage import Storage
 from launcher.stored import (
     ABOUT_FILE,
@@ -72,6 +73,27 @@ def kept(folder: Storage, number: int, files: bytes | None = None) -> str:
 def test_what_was_shipped_can_be_read_back(folder: Storage) -> None:
     a_shipment().keep(folder)
     assert Shipped.read(folder, "brave-otter") == a_shipment()
+
+
+def test_a_shipment_of_an_earlier_launcher_can_be_read_back(folder: Storage) -> None:
+    a_shipment().keep(folder)
+    about = json.loads(folder.read(ABOUT_FILE))
+    del about["ignored"]
+    folder.write(ABOUT_FILE, json.dumps(about).encode())
+    assert Shipped.read(folder, "brave-otter") == a_shipment()
+
+
+def test_a_file_that_was_not_shipped_is_named_where_the_script_misses_it() -> None:
+    shipment = replace(a_shipment(), ignored=("data", "a.log", "more/x"))
+    line = "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'\n"
+    error = shipment.with_hint(ScriptFailedError(0, f"Traceback …\n{line}"))
+    assert str(error).startswith(f"Traceback …\n{line}launch: data is not shipped")
+    assert str(error).endswith("write !data into .rayignore\n")
+    for text in ("No such file: 'database.csv'", "No such file: 'my-data/x'", "ValueError: data"):
+        same = ScriptFailedError(0, text)
+        assert shipment.with_hint(same) is same
+    other = ClusterError("No such file: data")
+    assert shipment.with_hint(other) is other
 
 
 @pytest.mark.parametrize("name", [CODE_FILE, ABOUT_FILE])
