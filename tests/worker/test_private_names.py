@@ -11,6 +11,8 @@ pytestmark = pytest.mark.tensorflow
 KERAS = """
 import inspect, keras
 from keras.src import tree
+from keras.src.backend.common import KerasVariable
+from keras.src.models import Functional
 from keras.src.backend.tensorflow import trainer as t
 from keras.src.losses import loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -19,16 +21,20 @@ from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDat
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 T, I, B = t.TensorFlowTrainer, t.TFEpochIterator, keras.layers.BatchNormalization
 for cls, names in {
-    T: "train_step test_step predict_step make_train_function fit evaluate predict compile "
-       "train_on_batch test_on_batch _get_metrics_result_or_logs _resolve_auto_jit_compile",
+    T: "train_step test_step predict_step make_train_function make_test_function fit evaluate "
+       "predict compile train_on_batch test_on_batch predict_on_batch _get_metrics_result_or_logs "
+       "_resolve_auto_jit_compile",
     I: "__init__ _enumerate_iterator catch_stop_iteration",
-    BaseOptimizer: "apply apply_gradients",
+    BaseOptimizer: "apply apply_gradients save_own_variables add_variable_from_reference",
+    Functional: "_standardize_inputs",
+    KerasVariable: "assign",
     keras.metrics.Metric: "update_state result reset_state __call__",
     keras.metrics.Mean: "update_state",
     B: "_moments call",
 }.items():
     for name in names.split():
         assert callable(getattr(cls, name)), (cls, name)
+assert isinstance(KerasVariable.value, property)
 assert list(inspect.signature(loss.apply_mask).parameters) == [
     "sample_weight", "mask", "dtype", "reduction"]
 assert list(inspect.signature(loss.reduce_values).parameters) == [
