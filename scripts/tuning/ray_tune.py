@@ -78,7 +78,7 @@ def main() -> None:
             metric=METRIC,
             mode="min",
             num_samples=int(n_trials),
-            search_alg=OptunaSearch(distributions(space), seed=int(seed)),
+            search_alg=OptunaSearch(distributions(space), METRIC, "min", seed=int(seed)),
             scheduler=ASHAScheduler(
                 max_t=int(epochs),
                 grace_period=rungs(int(epochs), HALVING)[0],
