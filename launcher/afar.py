@@ -31,6 +31,7 @@ from launcher.runs import RunStore
 from launcher.sites import AnySite, Reach
 from launcher.spawned import Orders
 from launcher.stored import Shipped
+from launcher.worker.staging.uris import scheme_of
 
 PURPOSE = "run"
 HINT = "Ctrl-C stops the run at a checkpoint; without this terminal it goes on: launch attach {run}"
@@ -88,6 +89,8 @@ class Watch:
     def code(self) -> int:
         """Carry it out; the exit code."""
         view = self.view
+        for uri in filter(lambda each: not scheme_of(each), self.sent.request.data):
+            view.say(f"--data {uri} is looked for on the cluster's head")
         view.stage("handing the run over to the cluster's head")
         job = _submitted(self.reach, self._orders())
         with followed(self.reach.jobs, job) as driver:

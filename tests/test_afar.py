@@ -115,10 +115,11 @@ def test_a_run_is_shown_here_and_its_results_come_home(
 
 
 def test_the_driver_there_gets_the_folder_and_what_the_cluster_has_cost(
-    session: Session, request_: Request, head: Path
+    session: Session, request_: Request, head: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = FakeSite(FakeJobs([told(head)]), UPKEEP)
-    launch_afar(session, site, sent(request_))
+    launch_afar(session, site, sent(replace(request_, data=("/sets/mnist", "s3://b/set"))))
+    assert "--data /sets/mnist is looked for on the cluster's head" in capsys.readouterr().err
     handed = site.jobs.submitted[0]
     orders: Orders = pickle.loads(handed.files[ORDERS])
     assert "-P -m launcher.job_driver" in handed.command
