@@ -193,7 +193,7 @@ def examine(
         mine = node_facts(needs.on_node, None)
         facts, silence = _facts(there, needs, until_s)
         met = [Peer(n.id, n.ip, facts[n.id].port) for n in nodes if n.id in facts]
-        progress(f"letting {_count(met)} meet")
+        progress(f"trying connections to {_count(met)}")
         meetings = {
             peer.node: there[peer.node].meet.remote([met[j] for j in peers(i, len(met))], CONNECT_S)
             for i, peer in enumerate(met)
