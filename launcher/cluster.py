@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher import ray_session
 from launcher.autoscaler import read_autoscaling
-from launcher.cluster_join import check, find_target
+from launcher.cluster_join import Target, check, find_target
 from launcher.cluster_nodes import BusyNode, Listing, busy_text, list_nodes
 from launcher.errors import ClusterError
 from launcher.node_types import Autoscaling, n_may_start, nodes_to_start, with_node_group
@@ -83,18 +83,11 @@ def connect(
     """
     log_dir.mkdir(parents=True, exist_ok=True)
     target = find_target(address, ray_address, temp_dir)
-    if target is not None:
-        token = check(target, log_dir / ray_session.RAY_LOG)
-        gcs_address = ray_session.join(target.address, token=token, log_dir=log_dir)
-        how = target.how
-    else:
-        gcs_address = ray_session.start(temp_dir, log_dir)
-        how = "started an embedded Ray"
-    only = tuple(only)
-    cluster = Cluster(gcs_address, target is None, (), how, price_usd_per_h, only=only)
+    cluster = _joined(target, log_dir) if target is not None else _started(temp_dir, log_dir)
+    cluster = replace(cluster, price_usd_per_h=price_usd_per_h, only=tuple(only))
     try:
         if may_start and not cluster.embedded:
-            cluster = replace(cluster, autoscaling=read_autoscaling(gcs_address))
+            cluster = replace(cluster, autoscaling=read_autoscaling(cluster.address))
         cluster = await_free(refresh(cluster, SETTLE_S), wait_s, progress)
         if need_nodes:
             require_nodes(cluster)
@@ -102,6 +95,17 @@ def connect(
         disconnect(cluster)
         raise
     return cluster
+
+
+def _joined(target: Target, log_dir: Path) -> Cluster:
+    token = check(target, log_dir / ray_session.RAY_LOG)
+    address = ray_session.join(target.address, token=token, log_dir=log_dir)
+    return Cluster(address, embedded=False, nodes=(), how=target.how)
+
+
+def _started(temp_dir: Path | None, log_dir: Path) -> Cluster:
+    address = ray_session.start(temp_dir, log_dir)
+    return Cluster(address, embedded=True, nodes=(), how="started an embedded Ray")
 
 
 def refresh(cluster: Cluster, settle_s: float = RELEASE_S) -> Cluster:

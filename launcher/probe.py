@@ -76,13 +76,18 @@ def probe(
         network = survey(nodes, on_ray, endpoints, until_s, budget, progress)
     took_s = time.monotonic() - started_s
     network = replace(network, probed_at=now.isoformat(), took_s=took_s)
-    log.info("probed %d links in %.1f s, silent: %s", len(network.links), took_s, network.silent)
-    others = max((link.other_bytes_per_s for link in network.links), default=0.0)
-    if others:
-        log.info("others sent up to %.1f MB/s during the probe", others / 1e6)
+    _log_summary(network)
     if cache:
         network_cache.save(cache, nodes, network)
     return network
+
+
+def _log_summary(network: Network) -> None:
+    n_links = len(network.links)
+    log.info("probed %d links in %.1f s, silent: %s", n_links, network.took_s, network.silent)
+    others = max((link.other_bytes_per_s for link in network.links), default=0.0)
+    if others:
+        log.info("others sent up to %.1f MB/s during the probe", others / 1e6)
 
 
 def survey(

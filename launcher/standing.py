@@ -98,7 +98,10 @@ class Standing:
         self.files: dict[str, str] = {}
         self.metrics: dict[str, float] = {}
         self._curve = Curve()
-        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+        self._handlers = self._handlers_by_kind()
+
+    def _handlers_by_kind(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        return {
             "output": lambda d: self._view.output(d["text"], d["stream"]),
             "stage": lambda d: self.stage(d["text"]),
             "fit": self._on_fit,
