@@ -109,9 +109,12 @@ class Watch:
         if ended is None:
             self.is_left = view.session.has_ended = True
             return INTERRUPTED_EXIT_CODE
-        code = view.result(ended)
+        code, record = view.result(ended), ended.detail.get("record")
+        if self.sent.run is None and not (record or {}).get("segments"):
+            book_of(view.session).forget(follower.run)
+            view.session.index.forget(follower.run)
         home = Home.of(follower.run, self.sent.home)
-        self.is_safe = brought_home(view, self.reach.jobs, place, home, ended.detail.get("record"))
+        self.is_safe = brought_home(view, self.reach.jobs, place, home, record)
         return code
 
     def _orders(self) -> Orders:

@@ -58,6 +58,10 @@ class JobBook:
                 "Make it writable, or make room there."
             ) from error
 
+    def forget(self, run: str) -> None:
+        """Drop the note on a run that never started: its name is free again."""
+        (self.folder / f"{run}.json").unlink(missing_ok=True)
+
     def find(self, run: str) -> JobPlace | None:
         """Where a run is, if it was sent from here."""
         try:

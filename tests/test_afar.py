@@ -161,6 +161,7 @@ def test_a_failing_script_shows_its_own_traceback(
     assert launch_afar(session, FakeSite(jobs), sent(request_)) == 1
     assert capsys.readouterr().err.endswith(traceback)
     assert len(jobs.submitted) == 1  # it has left nothing to fetch
+    assert JobBook(session.environment.state_dir / "jobs").find("far") is None
 
 
 def test_results_that_do_not_come_home_keep_the_cluster_up(
