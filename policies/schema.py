@@ -7,15 +7,58 @@ Times are seconds, sizes bytes, money US dollars.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from policies.pipeline import Part
+from policies.workload import (
+    Exactness,
+    Fit,
+    Framework,
+    KindSpeed,
+    ModelLayers,
+    StageKind,
+    Workload,
+)
+
+__all__ = [
+    "DEFAULT_PATH",
+    "Algorithm",
+    "Asynchrony",
+    "Basis",
+    "Candidate",
+    "CurvePoint",
+    "DataAhead",
+    "Decision",
+    "Exactness",
+    "Experience",
+    "Fit",
+    "Framework",
+    "Interface",
+    "Interval",
+    "KindSpeed",
+    "Limits",
+    "Link",
+    "ModelLayers",
+    "Network",
+    "Node",
+    "NodeData",
+    "NodeStart",
+    "Objective",
+    "Parallelism",
+    "Plan",
+    "PlanOptions",
+    "Prediction",
+    "PriceSource",
+    "Situation",
+    "StageKind",
+    "StepsFactor",
+    "Strategy",
+    "Work",
+    "Workload",
+]
 
 Strategy = Literal["allreduce", "direct", "decentralized", "pipeline"]
 Parallelism = Literal["data", "model", "auto"]
 Algorithm = Literal["one_shot", "two_shot", "ring", "two_level"]
 Objective = Literal["time", "cost"]
 PriceSource = Literal["label", "table", "option", "assumed", "own machine"]
-Exactness = Literal["exact", "statistical"]
-Framework = Literal["keras", "tf_keras"]
 Basis = Literal["measured", "predicted", "assumed"]
 
 
@@ -121,99 +164,6 @@ class Network:
         """The link with the highest bandwidth from `src` to `dst`, or None if not probed."""
         found = [link for link in self.links if link.src == src and link.dst == dst]
         return max(found, key=lambda link: link.bandwidth_bytes_per_s or 0.0, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """One `fit` call: steps per epoch at the script's global batch, and declared epochs.
-
-    `validation_steps` is the number of evaluation batches after each epoch.
-    `epochs` is an upper bound when the script stops early (`early_stopping`).
-    """
-
-    global_batch: int
-    steps: int
-    epochs: int
-    validation_steps: int = 0
-    early_stopping: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class KindSpeed:
-    """Step time c0_s + c1_s · (rows of the step) of one worker, on a kind of node.
-
-    `cpus` is the number of CPUs the worker held when measured.
-    """
-
-    kind: str
-    c0_s: float
-    c1_s: float
-    cpus: float
-    gpus: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class StageKind:
-    """A kind of node as stages see it.
-
-    `slowness` is how many times as long as the first profiled kind it computes; `memory_bytes` what
-    a model may take there (None: not known).
-    """
-
-    kind: str
-    slowness: float
-    memory_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelLayers:
-    """A model as layers that may be trained in stages on several nodes.
-
-    `parts` and `pass_s` (what any pass takes beyond its layers) are for one of the `micro_batches`
-    of a step, on the first of `kinds`. `refusal` says why the model cannot be split, `differences`
-    what makes the curve another one than one machine's.
-    """
-
-    parts: tuple[Part, ...] = ()
-    pass_s: float = 0.0
-    micro_batches: int = 1
-    kinds: tuple[StageKind, ...] = ()
-    differences: tuple[str, ...] = ()
-    refusal: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """What the profiler learned of a script.
-
-    `setup_s` is the time from the script's first line to its first training step (data,
-    model, tracing). `max_workers` is what the data can feed, with `max_workers_reason`.
-    `rounding` names why the curve is only statistically the same ("dropout", …), if it is.
-    `startup_s` is the time from asking for a process on a node until the script's first line
-    there (Python, TensorFlow's import), where it was measured. `own_loop` says that the script
-    brings its own `train_loop_per_worker`, which only TensorFlow's all-reduce can serve.
-    `n_batch_norms` layers normalise over the batch. Without `uses_fit` the script applies gradients
-    in a loop of its own, which decentralized training cannot serve. `layers` were measured only
-    where the model may be trained in stages.
-    """
-
-    fingerprint: str
-    framework: Framework
-    exactness: Exactness
-    n_params: int
-    payload_bytes: int
-    n_tensors: int
-    fits: tuple[Fit, ...]
-    node_kinds: tuple[KindSpeed, ...]
-    setup_s: float
-    max_workers: int | None = None
-    max_workers_reason: str | None = None
-    rounding: tuple[str, ...] = ()
-    startup_s: float | None = None
-    own_loop: bool = False
-    n_batch_norms: int = 0
-    uses_fit: bool = True
-    layers: ModelLayers | None = None
 
 
 @dataclass(frozen=True, slots=True)
