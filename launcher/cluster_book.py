@@ -24,6 +24,7 @@ class Entry:
         cost_usd: what it had cost when it was last looked at.
         image_by_name: what the file's names for images meant when it came up. A cluster that is up
             keeps them: for another image Ray would end the head and rent a new one.
+        up_s: how long it took to come up the last time; None: not known.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Entry:
     ended_at: float | None = None
     cost_usd: float | None = None
     image_by_name: Mapping[str, str] = field(default_factory=dict)
+    up_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,12 @@ def up(
         usd_per_h(file.types),
         desk.clock(),
         image_by_name=images,
+        up_s=None if known is None else known.up_s,
     )
-    desk.book.begin(entry)
+    entry, began_at = desk.book.begin(entry), desk.clock()
     nodes = bring_up(file, machines, desk.say, path)
+    if not is_open:
+        desk.book.write(replace(entry, up_s=desk.clock() - began_at))
     if rule is not None:
         set_rule(file, machines, desk, rule)
     return nodes

@@ -15,7 +15,7 @@ from launcher.egress import EgressSource, egress_price
 from launcher.errors import UsageError
 from launcher.node_types import Autoscaling, autoscaling_of, n_may_start, nodes_to_start
 from launcher.planned_types import PlannedType, usd_per_h
-from launcher.sites import ASSUMED_UP_S
+from launcher.sites import expected_up_s
 from launcher.worker.staging.manifest import Manifest
 from launcher.worker.staging.uris import WEB, scheme_of
 from policies.candidates import pools
@@ -138,7 +138,7 @@ def offer_of(file: ClusterFile, question: Question, entry: Entry | None) -> Offe
     }
     if not fit:
         return Offer(name, why_not=f"{', '.join(sorted(left_out))}: the script has not run on any")
-    start = start_of(file, is_up=entry is not None and entry.ended_at is None)
+    start = start_of(file, entry)
     situation = Situation(
         nodes=tuple(fit),
         network=None,
@@ -153,16 +153,17 @@ def offer_of(file: ClusterFile, question: Question, entry: Entry | None) -> Offe
     return _offer(name, start, situation, question, [node for node in fit if node.is_up])
 
 
-def start_of(file: ClusterFile, *, is_up: bool) -> Start:
+def start_of(file: ClusterFile, entry: Entry | None) -> Start:
     """What a cluster takes to come up, unless it is up already."""
-    if is_up:
+    if entry is not None and entry.ended_at is None:
         return Start(basis="measured")
+    up_s, basis = expected_up_s(entry)
     serving = [each for each in file.types if each.is_head and not each.cpus and not each.gpus]
     rate = usd_per_h(file.types)
     return Start(
-        ASSUMED_UP_S,
-        rate * ASSUMED_UP_S / S_PER_H,
-        "assumed",
+        up_s,
+        rate * up_s / S_PER_H,
+        basis,
         sum(each.price.usd_per_h for each in serving),
     )
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from launcher import clusters
 from launcher.auto_down import Rule
+from launcher.cluster_book import Entry
 from launcher.cluster_file import ClusterFile, read_cluster_file
 from launcher.clusters import Desk
 from launcher.config import Upkeep
@@ -151,7 +152,7 @@ class FileSite:
             if rule is not None:
                 clusters.set_rule(self.file, machines, self.desk, rule)
             return None
-        require_room(self.file, budget_usd)
+        require_room(self.file, budget_usd, self.desk.book.find(self.file.path))
         began_at = self.desk.clock()
         try:
             nodes = clusters.up(self.file, machines, self.desk, rule)
@@ -190,17 +191,28 @@ def upkeep_of(file: ClusterFile, nodes: tuple[UpNode, ...], took_s: float) -> Up
     return Upkeep(took_s, rate * took_s / 3600.0, sum(each.price.usd_per_h for each in serving))
 
 
-def require_room(file: ClusterFile, budget_usd: float | None) -> None:
+def expected_up_s(entry: Entry | None) -> tuple[float, Literal["measured", "assumed"]]:
+    """How long a cluster takes to come up, and what that rests on: the last time, if there was."""
+    if entry is None or entry.up_s is None:
+        return ASSUMED_UP_S, "assumed"
+    return entry.up_s, "measured"
+
+
+def require_room(file: ClusterFile, budget_usd: float | None, entry: Entry | None = None) -> None:
     """See that a budget allows to bring the cluster up at all, before anything is rented.
+
+    Args:
+        entry: what was noted of the cluster.
 
     Raises:
         BudgetTooSmallError: it does not.
     """
-    cost_usd = usd_per_h(file.types) * ASSUMED_UP_S / 3600.0
+    up_s, basis = expected_up_s(entry)
+    cost_usd = usd_per_h(file.types) * up_s / 3600.0
     if budget_usd is not None and cost_usd >= budget_usd:
         raise BudgetTooSmallError(
             f"To bring up the cluster of {file.path} alone costs about {dollars(cost_usd)} "
-            f"({duration(ASSUMED_UP_S)}, assumed), and the budget is {dollars(budget_usd)}. Raise "
+            f"({duration(up_s)}, {basis}), and the budget is {dollars(budget_usd)}. Raise "
             "--budget, or rent less: min_workers in the file."
         )
 

@@ -337,3 +337,17 @@ def test_a_look_at_a_head_without_ray_tells_why_it_is_still_up() -> None:
     assert found.auto_down is not None
     assert found.auto_down.kept == "results lie there"
     assert parse_look({"now": 1.0, "auto_down": {"is_alive": False}}).auto_down is None
+
+
+def test_how_long_a_cluster_took_to_come_up_is_remembered(file: ClusterFile, desk: Desk) -> None:
+    times = iter((HOUR_S, HOUR_S, HOUR_S + 240.0))
+    machines = FakeMachines([rented("h", "head"), rented("w")])
+    up(file, machines, replace(desk, clock=lambda: next(times)))
+    found = desk.book.find(file.path)
+    assert found is not None
+    assert found.up_s == 240.0
+    desk.book.end(file.path, HOUR_S + 300.0)
+    up(file, machines, desk)  # the clock stands still: it came up at once
+    again = desk.book.find(file.path)
+    assert again is not None
+    assert (again.ended_at, again.up_s) == (None, 0.0)

@@ -81,8 +81,10 @@ def test_coming_up_is_counted_in_time_and_cost(offers: list[Offer]) -> None:
 def test_a_cluster_that_is_up_needs_not_come_up() -> None:
     up = Entry("launch", str(AWS.path), "/", "aws", 0.78, 0.0)
     assert there(question(), up).start.s == 0.0
-    assert there(question(), replace(up, ended_at=9.0)).start.s == ASSUMED_UP_S
-    assert start_of(AWS, is_up=True).usd == 0.0
+    down = replace(up, ended_at=9.0)
+    assert start_of(AWS, down).s == ASSUMED_UP_S
+    earlier = start_of(AWS, replace(down, up_s=300.0))
+    assert (earlier.s, earlier.basis) == (300.0, "measured")
 
 
 def test_the_cloud_is_faster_and_this_machine_cheaper(offers: list[Offer]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from launcher.auto_down import Rule
+from launcher.cluster_book import Entry
 from launcher.cluster_file import read_cluster_file
 from launcher.clusters import Desk, set_rule, stands
 from launcher.errors import BudgetTooSmallError, ClusterError
@@ -35,6 +36,8 @@ def test_a_budget_that_coming_up_would_use_is_refused_before_anything_is_rented(
     require_room(file_of(tmp_path), 1.0)
     with pytest.raises(BudgetTooSmallError, match=r"alone costs about \$0.08 .*budget is \$0.05"):
         require_room(file_of(tmp_path), 0.05)
+    fast = Entry("mine", "mine.yaml", "/", "aws", 0.6, 0.0, ended_at=9.0, up_s=60.0)
+    require_room(file_of(tmp_path), 0.05, fast)
     require_room(file_of(tmp_path, OWN), 0.01)
 
 
