@@ -39,6 +39,7 @@ def worker_environment(frameworks: tuple[str, ...]) -> dict[str, str]:
         "KERAS_BACKEND": "tensorflow",
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONUNBUFFERED": "1",
+        "MPLBACKEND": "Agg",  # a window fails outside of the main thread, or lacks a screen
     }
 
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.trainer import ips_by_node
+from launcher.trainer import ips_by_node, worker_environment
 from policies.schema import DEFAULT_PATH, Interface, Network, PlanOptions
 from tests.fakes import NODE_IDS, a_network, a_plan
 
@@ -41,3 +41,7 @@ def test_the_own_exchange_uses_every_network() -> None:
         NODE_IDS[1]: ("10.99.0.2", "10.98.0.2"),
         NODE_IDS[2]: ("10.99.0.3", ""),
     }
+
+
+def test_a_script_draws_without_a_screen() -> None:
+    assert worker_environment(("keras",))["MPLBACKEND"] == "Agg"
