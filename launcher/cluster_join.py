@@ -23,6 +23,7 @@ ANSWER_TIMEOUT_S = 10.0  # a cluster answers in under 1 s; a stranger may never
 IMPORT_TIMEOUT_S = 60.0  # Ray's import takes 0.5 s on a core, ten times as long on a tenth of one
 _DEFAULT_PORT = 6379
 _START_OWN = "Leave --address out, or give --address local, to start one here."
+_START_OWN_IN_SPITE = "Run `unset RAY_ADDRESS`, or give --address local, to start one here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +159,10 @@ def _line(child: "subprocess.Popen[bytes]", timeout_s: float) -> bytes:
 def _require_listener(target: Target, source: str) -> None:
     reason = _refusal(target)
     if reason is not None:
+        start_own = _START_OWN if source == "--address" else _START_OWN_IN_SPITE
         raise ClusterError(
             f"No Ray cluster answers at {target.address} ({source}): {reason}. "
-            f"Start it with: ray start --head. {_START_OWN}"
+            f"Start it with: ray start --head. {start_own}"
         )
 
 

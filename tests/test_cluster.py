@@ -86,7 +86,11 @@ def test_a_closed_port_is_refused_at_once(tmp_path: Path) -> None:
     said = refusal(f"127.0.0.1:{free_port()}", tmp_path)
     assert "No Ray cluster answers at 127.0.0.1" in said
     assert "Connection refused" in said
+    assert "Leave --address out" in said
     assert time.monotonic() - started < 2
+    port = free_port()
+    with pytest.raises(ClusterError, match=r"\(RAY_ADDRESS\).*Run `unset RAY_ADDRESS`"):
+        find_target(None, f"127.0.0.1:{port}", tmp_path)
 
 
 def test_a_port_that_never_answers_is_refused_in_time(
