@@ -4,6 +4,7 @@ The step waits only while a checkpoint is copied; a thread packs and sends it. O
 a time, and at most one more waits: a newer one takes its place.
 """
 
+import logging
 import tempfile
 import threading
 import time
@@ -18,6 +19,8 @@ from launcher.worker import snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.files import ScriptFiles, TooManyBytesError, packed
 from launcher.worker.pace import Pace
+
+logger = logging.getLogger(__name__)
 
 LAST_S = 5.0  # a checkpoint in flight may take so long when the channel closes
 
@@ -98,6 +101,9 @@ class Checkpoints:
             name, data = saved_model(model, stem)
             if name:
                 self._channel.call("keep_model", name, data, wait=True)
+            elif getattr(model, "built", True):
+                text = f"{type(model).__name__} cannot be saved by Keras: it is not kept."
+                self._channel.emit("warning", text=text)
 
     # ------------------------------------------------------------------ the files
 
@@ -181,8 +187,9 @@ def saved_model(model: Any, stem: str = "model") -> tuple[str, bytes]:
             path = Path(folder, name)
             try:
                 save(str(path))
-            except (ValueError, TypeError, NotImplementedError, RuntimeError, AttributeError):
-                continue  # a custom class without get_config, say: its weights can be kept
+            except Exception as error:  # noqa: BLE001 - of the script's own get_config, say
+                logger.info("%s is not written: %r", name, error)
+                continue  # its weights can be kept
             return name, path.read_bytes()
     return "", b""
 

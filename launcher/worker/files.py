@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import tempfile
 import weakref
 import zipfile
@@ -18,15 +19,23 @@ KEY_BYTES = 8
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and modification time (ns) of every regular file below `folder`."""
+    """Size and modification time (ns) of every regular file below `folder`.
+
+    Without those whose name is not UTF-8, which no zip can hold.
+    """
     found = {}
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for name in names:
             path = Path(root, name)
-            if path.is_file():
+            inside = path.relative_to(folder).as_posix()
+            try:
                 status = path.stat()
-                found[path.relative_to(folder).as_posix()] = (status.st_size, status.st_mtime_ns)
+                inside.encode()
+            except (OSError, UnicodeEncodeError):  # gone since it was listed, or a broken link
+                continue
+            if stat.S_ISREG(status.st_mode):
+                found[inside] = (status.st_size, status.st_mtime_ns)
     return found
 
 
@@ -87,7 +96,8 @@ class ScriptFiles:
             if known is not None and known.status == status:
                 copies[name] = known
                 continue
-            with contextlib.suppress(FileNotFoundError):  # a temporary file may be gone
+            # A temporary file may be gone; what the script itself may not read is its own affair.
+            with contextlib.suppress(FileNotFoundError, PermissionError):
                 copies[name] = self._copy(name, status)
         self._copies = copies
         return dict(copies)

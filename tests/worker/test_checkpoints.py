@@ -178,7 +178,7 @@ class Model:
     @staticmethod
     def _write(path: str, *, is_possible: bool) -> None:
         if not is_possible:
-            raise NotImplementedError("get_config")
+            raise KeyError("of the script's own get_config")
         Path(path).write_text(Path(path).name)
 
 

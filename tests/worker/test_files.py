@@ -1,4 +1,6 @@
 import io
+import os
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -112,3 +114,26 @@ def test_a_listing_leaves_byte_code_out(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
     assert set(module.listing(tmp_path)) == {"a.txt", "deep/b.txt"}
+
+
+def test_files_that_vanish_or_have_odd_names_do_not_hold_up_the_others(
+    folder: Path, files: ScriptFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / os.fsdecode(b"\xff")).mkdir()
+    for name in ("good", os.fsdecode(b"\xff/a"), os.fsdecode(b"b\xff.txt"), "vanishing", "secret"):
+        (folder / name).write_text("1")
+    real_stat, real_copy = Path.stat, shutil.copy
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path.name == "vanishing":
+            path.unlink(missing_ok=True)
+        return real_stat(path, **options)
+
+    def copy(source: Path, target: Path) -> object:
+        if source.name == "secret":
+            raise PermissionError(source)
+        return real_copy(source, target)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(shutil, "copy", copy)
+    assert content(files) == {"good": b"1"}
