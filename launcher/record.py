@@ -304,8 +304,9 @@ CODEC = Codec(
 
 
 def dump_record(record: RunRecord) -> str:
-    """The record as a JSON document."""
-    return json.dumps(CODEC.encode(record), indent=1, ensure_ascii=False, allow_nan=False)
+    """The record as a JSON document; for half a character, as of odd file names, there is a `?`."""
+    text = json.dumps(CODEC.encode(record), indent=1, ensure_ascii=False, allow_nan=False)
+    return text.encode(errors="replace").decode()
 
 
 def load_record(document: str | bytes, path: str) -> RunRecord:

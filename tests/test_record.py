@@ -148,6 +148,13 @@ def test_a_choice_among_no_candidates_is_damage(change: dict[str, object]) -> No
         load_record(json.dumps(document), "run.json")
 
 
+def test_text_that_is_not_unicode_does_not_keep_a_record_from_being_written(
+    store: RunStore,
+) -> None:
+    store.save(a_record().happened("warning", "no such file: b\udcff.txt", NOW))
+    assert store.load("brave-otter").events[-1].detail == "no such file: b?.txt"
+
+
 def test_a_moment_without_a_zone_is_in_utc() -> None:
     document = json.loads(dump_record(a_record())) | {"heartbeat_at": "2026-11-30T12:00:00"}
     record = load_record(json.dumps(document), "run.json")
