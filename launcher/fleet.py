@@ -1,7 +1,7 @@
 """The nodes of a search: which trial has which, and what they leave for the next."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from launcher.record import RunRecord
@@ -93,7 +93,7 @@ class Fleet:
     def berth(self, record: TuneRecord, left: Left) -> Berth | None:
         """What the next trial gets now; None if it has to wait, or cannot be paid for."""
         running = [trial for trial in record.trials if trial.status == "running"]
-        best = self.split(record, replace(left, n_trials=left.n_trials + len(running)))
+        best = self.split(record, _with(left, running))
         at_once = 1 if best is None else best.at_once
         if len(running) >= at_once:
             return None
@@ -205,6 +205,14 @@ def left_of(record: TuneRecord, spent_s: float) -> Left:
         budget_usd = max(0.0, request.budget_usd - sum(reserved_usd(t) for t in record.trials))
     deadline_s = None if request.deadline_s is None else max(0.0, request.deadline_s - spent_s)
     return Left(n_left, budget_usd, deadline_s)
+
+
+def _with(left: Left, running: Sequence[Trial]) -> Left:
+    """What is left, running trials and what they may still cost included."""
+    budget_usd = left.budget_usd
+    if budget_usd is not None:
+        budget_usd += sum(reserved_usd(trial) - trial.cost_usd for trial in running)
+    return Left(left.n_trials + len(running), budget_usd, left.deadline_s)
 
 
 def reserved_usd(trial: Trial) -> float:

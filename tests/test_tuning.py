@@ -266,6 +266,12 @@ def test_a_running_trial_keeps_its_allotment_from_the_others() -> None:
     assert left.n_trials == 7
 
 
+def test_what_running_trials_may_spend_does_not_narrow_the_others() -> None:
+    bench = Bench(CLUSTER, stops_early=False, n_trials=4, budget_usd=0.45)
+    bench.run()
+    assert bench.trials.most_at_once == 4
+
+
 def test_trials_that_took_longer_than_predicted_make_the_rest_look_longer() -> None:
     record = Bench(CLUSTER, n_trials=8).book.record
     slow = Trial(
