@@ -22,6 +22,7 @@ import numpy as np
 from moving_digits import digit_images, moving_digits, moving_pairs
 
 layers = keras.layers
+Part = tuple[np.ndarray, ...]
 
 MOVING_MNIST = "http://www.cs.toronto.edu/~nitish/unsupervised_video/mnist_test_seq.npy"
 SHIFT = 1 / 16  # of an image's height and width, at most, in training
@@ -29,20 +30,34 @@ STRIPS = 4  # an image is read as a sequence of so many strips, from top to bott
 
 
 def build_classifier(
+    shape: tuple[int, ...] = (16, 16, 1), n_classes: int = 10, **size: float
+) -> keras.Model:
+    """Says what an image `(height, width, channels)` or a sequence of them shows.
+
+    Args:
+        shape: of an example.
+        n_classes: how many things there are to tell apart.
+        size: `filters`, `l2` and `dropout`, as of the two builders below.
+
+    Returns:
+        A model with `n_classes` logits as its output.
+    """
+    build = build_image_classifier if len(shape) == 3 else build_sequence_classifier
+    return build(shape, n_classes, **size)
+
+
+def build_image_classifier(
     shape: tuple[int, ...] = (16, 16, 1),
     n_classes: int = 10,
     filters: int = 24,
     l2: float = 1e-4,
     dropout: float = 0.3,
 ) -> keras.Model:
-    """Says what an image, or an image sequence, shows.
+    """Convolutions see the image; two ConvLSTM layers go through its strips, top to bottom.
 
-    Convolutions see each frame; two ConvLSTM layers go through the frames in time. An image has no
-    time: after the convolutions its rows are cut into four strips, and these are the frames. So
-    what a strip shows is judged by what the strips above it showed. In training, an image is
-    shifted by up to a sixteenth of its size.
-
-    The default, for images of 16 × 16 × 1, has 187,602 parameters:
+    An image has no time: after the convolutions its rows are cut into four strips, and these are
+    the frames. So what a strip shows is judged by what the strips above it showed. In training, an
+    image is shifted by up to a sixteenth of its size. The default has 187,602 parameters:
 
         layer           output            parameters
         Conv2D 3 × 3    16 × 16 × 24      9·1·24 + 24              =    240
@@ -53,39 +68,60 @@ def build_classifier(
         Dropout
         ConvLSTM2D      4 × 2 × 8 × 24    4·(9·(24 + 24)·24 + 24)  = 41,568
         Flatten         1536
-        Dropout
-        Dense           64                1536·64 + 64             = 98,368
-        Dropout
-        Dense           10                64·10 + 10               =    650
-
-    A sequence keeps its frames and has one convolution; it is pooled to a quarter of its height and
-    width, and of the second ConvLSTM layer only what it gives after the last frame goes on. For
-    8 × 24 × 24 × 1 that is 6 × 6 × 24 = 864 numbers to the dense layer, and 139,386 parameters.
+        Dropout, Dense  64                1536·64 + 64             = 98,368
+        Dropout, Dense  10                64·10 + 10               =    650
 
     Args:
-        shape: `(height, width, channels)` of an image, its height a multiple of 8 and its width
-            of 2; or `(frames, height, width, channels)` of a sequence.
+        shape: `(height, width, channels)`; the height is a multiple of 8, the width of 2.
         n_classes: how many things there are to tell apart.
         filters: channels of each convolution and ConvLSTM layer.
         l2: weight of the squared weights in the loss.
         dropout: share of activations left out after the ConvLSTM and dense layers.
-
-    Returns:
-        A model with `n_classes` logits as its output.
     """
     regularizer = keras.regularizers.L2(l2)
-    is_image = len(shape) == 3
-    see = _image_frames if is_image else _sequence_frames
     inputs = keras.Input(shape)
-    x = see(inputs, filters, regularizer)
+    x = _image_frames(inputs, filters, regularizer)
     x = _conv_lstm(filters, regularizer, return_sequences=True)(x)
     x = layers.Dropout(dropout)(x)
-    x = _conv_lstm(filters, regularizer, return_sequences=is_image)(x)
-    x = layers.Flatten()(x)
+    x = _conv_lstm(filters, regularizer, return_sequences=True)(x)
+    return keras.Model(inputs, _logits(x, n_classes, regularizer, dropout), name="dconvlstm")
+
+
+def build_sequence_classifier(
+    shape: tuple[int, ...] = (8, 24, 24, 1),
+    n_classes: int = 10,
+    filters: int = 24,
+    l2: float = 1e-4,
+    dropout: float = 0.3,
+) -> keras.Model:
+    """A convolution sees each frame; two ConvLSTM layers go through the frames in time.
+
+    What the second gives after the last frame goes on. The default has 139,386 parameters:
+
+        layer           output            parameters
+        Conv3D 3 × 3    8 × 24 × 24 × 24  9·1·24 + 24              =    240
+        MaxPooling3D    8 × 6 × 6 × 24    in height and width only
+        ConvLSTM2D      8 × 6 × 6 × 24    4·(9·(24 + 24)·24 + 24)  = 41,568
+        Dropout
+        ConvLSTM2D      6 × 6 × 24        4·(9·(24 + 24)·24 + 24)  = 41,568
+        Flatten         864
+        Dropout, Dense  64                864·64 + 64              = 55,360
+        Dropout, Dense  10                64·10 + 10               =    650
+
+    Args:
+        shape: `(frames, height, width, channels)`.
+        n_classes: how many things there are to tell apart.
+        filters: channels of each convolution and ConvLSTM layer.
+        l2: weight of the squared weights in the loss.
+        dropout: share of activations left out after the ConvLSTM and dense layers.
+    """
+    regularizer = keras.regularizers.L2(l2)
+    inputs = keras.Input(shape)
+    x = _sequence_frames(inputs, filters, regularizer)
+    x = _conv_lstm(filters, regularizer, return_sequences=True)(x)
     x = layers.Dropout(dropout)(x)
-    x = layers.Dense(64, activation="relu", kernel_regularizer=regularizer)(x)
-    x = layers.Dropout(dropout)(x)
-    return keras.Model(inputs, layers.Dense(n_classes)(x), name="dconvlstm")
+    x = _conv_lstm(filters, regularizer, return_sequences=False)(x)
+    return keras.Model(inputs, _logits(x, n_classes, regularizer, dropout), name="dconvlstm")
 
 
 def build_predictor(
@@ -167,6 +203,15 @@ def _conv_lstm(
     )
 
 
+def _logits(
+    x: keras.KerasTensor, n_classes: int, regularizer: keras.Regularizer, dropout: float
+) -> keras.KerasTensor:
+    """What the dense layers make of all that was seen."""
+    x = layers.Dropout(dropout)(layers.Flatten()(x))
+    x = layers.Dense(64, activation="relu", kernel_regularizer=regularizer)(x)
+    return layers.Dense(n_classes)(layers.Dropout(dropout)(x))
+
+
 @dataclass(frozen=True, slots=True)
 class Data:
     """What a model learns from, and what it is tested on: each `(examples, answers)`.
@@ -175,14 +220,25 @@ class Data:
         n_classes: of the answers; 0 where the answers are frames.
     """
 
-    train: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
+    train: Part
+    test: Part
     n_classes: int = 10
 
     def first(self, n_examples: int | None) -> "Data":
         """The first so many of each part; all of them for None."""
         train, test = (tuple(x[:n_examples] for x in part) for part in (self.train, self.test))
         return Data(train, test, self.n_classes)
+
+    def split(self, share: float) -> "tuple[Part, Part | None]":
+        """The part to train on, and the last share of it to choose by; None if that is nothing."""
+        n_held = round(share * len(self.train[0]))
+        if not n_held:
+            return self.train, None
+        held, kept = (
+            tuple(x[where] for x in self.train)
+            for where in (slice(-n_held, None), slice(None, -n_held))
+        )
+        return kept, held
 
 
 def load_digit_images() -> Data:
@@ -230,8 +286,8 @@ LOADERS: dict[str, Callable[[], Data]] = {
 }
 
 
-def compiled_model(data: Data, arguments: argparse.Namespace) -> keras.Model:
-    """The network for these data, ready for training."""
+def compiled_model(data: Data, n_examples: int, arguments: argparse.Namespace) -> keras.Model:
+    """The network for these data, ready for training on so many examples."""
     shape = data.train[0].shape[1:]
     size = {"filters": arguments.filters, "l2": arguments.l2, "dropout": arguments.dropout}
     chosen = {name: value for name, value in size.items() if value is not None}
@@ -243,7 +299,7 @@ def compiled_model(data: Data, arguments: argparse.Namespace) -> keras.Model:
         model = build_predictor(shape, **chosen)
         loss = keras.losses.BinaryCrossentropy(from_logits=True)
         metrics = []
-    steps = arguments.epochs * math.ceil(len(data.train[0]) / arguments.batch_size)
+    steps = arguments.epochs * math.ceil(n_examples / arguments.batch_size)
     rate = keras.optimizers.schedules.CosineDecay(arguments.learning_rate, steps)
     model.compile(keras.optimizers.Adam(rate), loss, metrics=metrics)
     return model
@@ -259,6 +315,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--l2", type=float, help="weight of the squared weights in the loss")
     parser.add_argument("--dropout", type=float, help="share of activations left out")
     parser.add_argument("--examples", type=int, help="train and test on the first so many only")
+    parser.add_argument(
+        "--validation", type=float, default=0.1, help="share of what is trained on, to choose by"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of weights, order and dropout")
     return parser.parse_args()
 
@@ -267,9 +326,16 @@ def main() -> None:
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
     data = LOADERS[arguments.data]().first(arguments.examples)
-    model = compiled_model(data, arguments)
+    train, validation = data.split(arguments.validation)
+    model = compiled_model(data, len(train[0]), arguments)
     model.summary()
-    model.fit(*data.train, batch_size=arguments.batch_size, epochs=arguments.epochs, verbose=2)
+    model.fit(
+        *train,
+        batch_size=arguments.batch_size,
+        epochs=arguments.epochs,
+        validation_data=validation,
+        verbose=2,
+    )
     results = model.evaluate(*data.test, verbose=0, return_dict=True)
     print("test: " + ", ".join(f"{name} {value:.4f}" for name, value in results.items()))
 
