@@ -31,6 +31,9 @@ ASSUMED_USD_PER_GPU_H = 3.0
 
 COLUMNS = ("instance_type", "cloud", "usd_per_h", "date", "region")  # of prices that were fetched
 
+# What reading a file with odd entries raises: short rows, no numbers, endless fields.
+_ODD = (ValueError, KeyError, TypeError, AttributeError, csv.Error)
+
 # Labels that only a provider's machine carries.
 _CLOUD_LABELS = (
     "ray.io/availability-region",
@@ -149,7 +152,7 @@ def read_tables(refreshed: Path) -> PriceTable:
         fetched = Counter((row["cloud"], row["region"], row["date"]) for row in rows)
     except FileNotFoundError:
         return PriceTable(usd_per_h, tuple(sources))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, *_ODD) as error:
         logger.warning("%s cannot be read (%r): the shipped prices count", refreshed, error)
         return PriceTable(_usd_per_h(shipped), tuple(sources))
     for (cloud, region, at), n_prices in fetched.items():
@@ -168,8 +171,7 @@ def write_prices(
     beside = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        before = _rows(path.read_text(encoding="utf-8")) if path.exists() else []
-        rows = [row for row in before if row.get("cloud") != cloud]
+        rows = _rows_of_others(path, cloud)
         for kind, usd in usd_per_h.items():
             values = (kind, cloud, str(usd), at.isoformat(), region)
             rows.append(dict(zip(COLUMNS, values, strict=True)))
@@ -185,7 +187,22 @@ def write_prices(
 
 
 def _usd_per_h(rows: Iterable[Mapping[str, str]]) -> dict[str, float]:
-    return {row["instance_type"].lower(): float(row["usd_per_h"]) for row in rows}
+    """Prices by instance type; raises one of `_ODD` where one is no price."""
+    found = {row["instance_type"].lower(): float(row["usd_per_h"]) for row in rows}
+    for kind, usd_per_h in found.items():
+        if not math.isfinite(usd_per_h) or usd_per_h < 0:
+            raise ValueError(f"{kind} costs {usd_per_h}")
+    return found
+
+
+def _rows_of_others(path: Path, cloud: str) -> list[dict[str, str]]:
+    """What the file holds of other clouds; nothing where it makes no sense."""
+    try:
+        rows = _rows(path.read_text(encoding="utf-8"))
+        _usd_per_h(rows)
+    except (FileNotFoundError, *_ODD):
+        return []
+    return [row for row in rows if row.get("cloud") != cloud]
 
 
 def _rows(text: str) -> list[dict[str, str]]:

@@ -230,3 +230,17 @@ def test_google_without_credentials_is_told_how_to_log_in(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "googleapiclient", client)
     with pytest.raises(ClusterError, match=r"who you are: gcloud auth application-default login"):
         GoogleCatalogue()
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["m5.large,aws,nan,2026-11-30,x", "m5.large,aws,-1,2026-11-30,x", "m5.large", ",,,,", "a,b,c"],
+)
+def test_a_file_with_odd_entries_leaves_the_shipped_prices_and_is_replaced(
+    tmp_path: Path, row: str
+) -> None:
+    path = tmp_path / "prices.csv"
+    path.write_text(f"instance_type,cloud,usd_per_h,date,region\n{row}\n")
+    assert read_tables(path).usd_per_h["m5.large"] == 0.096
+    write_prices(path, "aws", {"m5.large": 0.1}, date(2026, 11, 30), "eu-west-1")
+    assert read_tables(path).usd_per_h["m5.large"] == 0.1
