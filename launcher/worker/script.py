@@ -109,6 +109,30 @@ def script_environment(job: Job, folder: Path) -> Iterator[Path]:
         os.chdir(cwd)
 
 
+@contextlib.contextmanager
+def _without_input() -> Iterator[None]:
+    """While the block runs, standard input is at its end.
+
+    A worker may have the terminal of whoever launched it: a script that reads would take what is
+    typed there, or wait for it unseen.
+    """
+    try:
+        saved = os.dup(0)
+    except OSError:  # it is closed
+        yield
+        return
+    stream = sys.stdin
+    with open(os.devnull) as nothing:  # noqa: PTH123 - a device, no path of ours
+        os.dup2(nothing.fileno(), 0)
+        sys.stdin = nothing
+        try:
+            yield
+        finally:
+            sys.stdin = stream
+            os.dup2(saved, 0)
+            os.close(saved)
+
+
 def run_script(job: Job, folder: Path, ending: Ending | None = None) -> None:
     """Run the script to its end.
 
@@ -130,7 +154,7 @@ def run_script(job: Job, folder: Path, ending: Ending | None = None) -> None:
 
 
 def _run(job: Job, folder: Path) -> None:
-    with script_environment(job, folder) as path, as_main_program():
+    with script_environment(job, folder) as path, as_main_program(), _without_input():
         try:
             if job.kind == "fit":
                 _execute(path, "__main__")

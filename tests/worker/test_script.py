@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +138,26 @@ def test_classes_of_a_script_can_be_pickled(folder: Folder) -> None:
         "import pickle\nclass Own: pass\nassert type(pickle.loads(pickle.dumps(Own()))) is Own",
     )
     folder.run()
+
+
+def test_a_script_has_no_input_of_whoever_launched_it(folder: Folder) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"typed\n")
+    saved = os.dup(0)
+    os.dup2(reader, 0)
+    try:
+        folder.write(
+            "train.py",
+            "import subprocess, sys\nassert sys.stdin.read() == ''\n"
+            "assert subprocess.run(['cat'], capture_output=True).stdout == b''\n"
+            "input('epochs? ')",
+        )
+        assert folder.error().endswith("EOFError: EOF when reading a line\n")
+        assert os.read(0, 100) == b"typed\n"
+    finally:
+        os.dup2(saved, 0)
+        for descriptor in (reader, writer, saved):
+            os.close(descriptor)
 
 
 # ---- leaving
