@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from launcher.errors import ClusterError
 _MIB = 2**20
 OBJECT_STORE_BYTES = (128 * _MIB, 1024 * _MIB)  # of an embedded Ray: at least, at most
 RAY_LOG = "ray.log"
+# Of 107 for a socket's path, Ray takes 64: /session_2026-11-30_12-00-00_123456_1234567/sockets/…
+MAX_TEMP_DIR_BYTES = 43
 _KEEP_SESSIONS_S = 7 * 24 * 3600.0
 
 # A worker that can't keep byte-code pays double for every import.
@@ -69,7 +72,11 @@ def start(temp_dir: Path | None, log_dir: Path) -> str:
     """
     # Ray starts a dashboard's server even without a dashboard, and waits a second for it, unless
     # its port is taken. So a line in `ray.log` says that the port is in use.
-    with _variable(_NO_BYTECODE, lambda _: None), socket.create_server(("127.0.0.1", 0)) as taken:
+    with (
+        _variable(_NO_BYTECODE, lambda _: None),
+        _own_process_groups(),
+        socket.create_server(("127.0.0.1", 0)) as taken,
+    ):
         return _init(
             log_dir,
             address="local",
@@ -148,6 +155,23 @@ def _signal_handlers_kept() -> Iterator[None]:
 
 
 @contextmanager
+def _own_process_groups() -> Iterator[None]:
+    """Start Ray's processes where a signal to this process's group does not reach them.
+
+    A closed terminal, `timeout 1h launch …` and batch systems signal the whole group. Ray must
+    live on until training has stopped at a checkpoint; it ends with this process in any case.
+    """
+    from ray._private import services
+
+    popen = services.ConsolePopen
+    services.ConsolePopen = partial(popen, process_group=0)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = popen
+
+
+@contextmanager
 def _variable(name: str, change: Callable[[str], str | None]) -> Iterator[None]:
     """Start Ray with an environment variable changed, or taken away (None), if there is one."""
     value = os.environ.pop(name, None)
@@ -187,11 +211,20 @@ def object_store_bytes() -> int:
     return max(at_least, min(at_most, free // 10))
 
 
+def own_temp_dir(place: Path) -> Path:
+    """The folder for this user's embedded sessions: below `place`, or /tmp where that is too long.
+
+    Sockets lie in it, whose paths Linux limits. It is per user, because Ray's own /tmp/ray belongs
+    to whoever came first.
+    """
+    name = f"launch-ray-{os.getuid()}"
+    is_short = len(os.fsencode(place / name)) <= MAX_TEMP_DIR_BYTES
+    return (place if is_short else Path("/tmp")) / name
+
+
 def _own_temp_dir() -> Path:
     """A folder for this user's embedded sessions, without those of more than a week ago."""
-    # Short, because sockets lie in it; per user, because Ray's own /tmp/ray belongs to whoever
-    # came first.
-    folder = Path(tempfile.gettempdir()) / f"launch-ray-{os.getuid()}"
+    folder = own_temp_dir(Path(tempfile.gettempdir()))
     for session in folder.glob("session_2*"):
         with suppress(OSError):
             if time.time() - session.stat().st_mtime > _KEEP_SESSIONS_S:

@@ -1,6 +1,7 @@
 """Joining: which address is taken, and what is said when it cannot be joined."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from launcher import cluster_join
 from launcher.cluster import connect
 from launcher.cluster_join import Target, check, find_target, parse_address
 from launcher.errors import ClusterError
-from launcher.ray_session import object_store_bytes, without_working_dir
+from launcher.ray_session import object_store_bytes, own_temp_dir, without_working_dir
 
 
 def free_port() -> int:
@@ -139,6 +140,12 @@ def test_a_check_that_cannot_run_points_to_its_log(
 
 def test_the_object_store_stays_within_its_bounds() -> None:
     assert 128 * 2**20 <= object_store_bytes() <= 2**30
+
+
+def test_a_long_folder_for_temporary_files_is_left_to_others() -> None:
+    name = f"launch-ray-{os.getuid()}"
+    assert own_temp_dir(Path("/var/tmp")) == Path("/var/tmp", name)
+    assert own_temp_dir(Path("/scratch/projects/ada/a/long/path/of/a/batch")) == Path("/tmp", name)
 
 
 def test_a_ray_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:

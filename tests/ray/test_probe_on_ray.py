@@ -200,6 +200,7 @@ def look():
     import launcher.worker
     return launcher.worker.__file__, sys.path, os.environ.get("PYTHONDONTWRITEBYTECODE")
 
+os.killpg(0, signal.SIGTERM)  # as `timeout 1h launch` does
 module, path, no_bytecode = ray.get(look.remote())
 answer = dict(how=cluster.how, sources=[n.price_source for n in cluster.nodes],
     links=len(network.links), rtt_s=network.links[0].rtt_s, module=module, path=path,
@@ -226,6 +227,7 @@ def test_an_embedded_ray_is_quick_silent_and_keeps_the_process_as_it_was(
         timeout=120,
         env=environment,
         cwd=tmp_path,
+        start_new_session=True,
     )
     assert done.stderr == ""
     answer = json.loads(done.stdout)
