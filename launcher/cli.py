@@ -84,6 +84,7 @@ def _run(
     workers: o.Workers = None,
     max_workers: o.MaxWorkers = None,
     strategy: o.Strategy = None,
+    parallelism: o.Parallelism = None,
     cpus_per_worker: o.CpusPerWorker = None,
     gpus_per_worker: o.GpusPerWorker = None,
     address: o.Address = None,

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from launcher import quantities as q
 from launcher.errors import UsageError
 from launcher.worker.staging.uris import SCHEMES, public_uri, scheme_of
-from policies.schema import Limits, Objective, Strategy
+from policies.schema import Limits, Objective, Parallelism, Strategy
 
 T = TypeVar("T")
 
@@ -38,6 +38,7 @@ class Flags:
     workers: str | None = None
     max_workers: str | None = None
     strategy: str | None = None
+    parallelism: str | None = None
     cpus_per_worker: str | None = None
     gpus_per_worker: str | None = None
     address: str | None = None
@@ -183,6 +184,7 @@ class Request:
     workers: int | None = None
     max_workers: int | None = None
     strategy: Strategy | None = None
+    parallelism: Parallelism = "data"
     cpus_per_worker: float | None = None
     gpus_per_worker: float | None = None
     address: str | None = None
@@ -221,6 +223,7 @@ class Request:
             workers=self.workers,
             max_workers=self.max_workers,
             strategy=self.strategy,
+            parallelism=self.parallelism,
             cpus_per_worker=self.cpus_per_worker,
             gpus_per_worker=self.gpus_per_worker,
             explore=self.explore,
@@ -306,6 +309,7 @@ def parse_options(
         "workers": option("workers", q.parse_auto_workers, None),
         "max_workers": option("max_workers", q.parse_workers, None),
         "strategy": _chosen(option("strategy", q.one_of("auto", "allreduce", "direct"), "auto")),
+        "parallelism": option("parallelism", q.one_of("data", "model", "auto"), "data"),
         "cpus_per_worker": option("cpus_per_worker", q.parse_positive, None),
         "gpus_per_worker": option("gpus_per_worker", q.parse_not_negative, None),
         "address": option("address", q.parse_text, None),

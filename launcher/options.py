@@ -57,6 +57,14 @@ Strategy = Annotated[
         rich_help_panel=CLUSTER,
     ),
 ]
+Parallelism = Annotated[
+    str | None,
+    Option(
+        metavar="data|model|auto",
+        help="Workers share the data, or train one model in stages. Default: data.",
+        rich_help_panel=CLUSTER,
+    ),
+]
 CpusPerWorker = Annotated[
     str | None,
     Option(metavar="C", help="Default: all CPUs of a node.", rich_help_panel=CLUSTER),

@@ -70,6 +70,7 @@ def make_job(request: Request, shipped: Shipped, run: str, archive: Any) -> Job:
         checkpoint_every_s=request.checkpoint_every_s,
         hints=shipped.hints,
         params=request.params,
+        parallelism=request.parallelism,
     )
 
 
@@ -90,6 +91,13 @@ def ship(request: Request, environment: Environment, warn: Callable[[str], None]
             f"--strategy {request.strategy}: {script.name} brings a train_loop_per_worker, which "
             "exchanges gradients by itself. Leave --strategy out, or call model.fit in the script."
         )
+    if request.parallelism == "model" and (
+        script.kind != "fit" or "keras" not in script.frameworks
+    ):
+        raise UsageError(
+            f"--parallelism model splits models of Keras 3 in model.fit, and {script.name} "
+            f"{_instead(script)}. Leave --parallelism out."
+        )
     archive = pack(script.root, request)
     for text in archive.warnings:
         warn(text)
@@ -104,6 +112,11 @@ def ship(request: Request, environment: Environment, warn: Callable[[str], None]
         hints=script.hints,
         ignored=archive.ignored,
     )
+
+
+def _instead(script: Script) -> str:
+    """What a script has that cannot be trained in stages."""
+    return "brings a train_loop_per_worker" if script.kind != "fit" else "uses tf_keras"
 
 
 def holdings(cluster: Cluster, request: Request) -> tuple[Holding, ...]:

@@ -135,6 +135,16 @@ def _check_together(request: Request) -> None:
         raise UsageError(
             f"--workers {workers} is more than --max-workers {most}. Leave one of them out."
         )
+    if request.parallelism == "model" and 1 in (workers, most):
+        raise UsageError(
+            "--parallelism model needs two workers or more: each trains a stage of the model. "
+            "Ask for more, or leave --parallelism out."
+        )
+    if request.parallelism == "model" and request.strategy is not None:
+        raise UsageError(
+            f"--strategy {request.strategy} is a way to exchange gradients, and with --parallelism "
+            "model there are none to exchange. Leave one of them out."
+        )
     if request.detach and request.dry_run:
         raise UsageError(
             "--dry-run ends before training begins: there is nothing to detach. Leave --detach out."

@@ -237,6 +237,28 @@ def test_at_the_budget_all_workers_stop_and_resume_to_the_same_curve(
     assert (resumed.folder / "artifacts" / "log.csv").read_text().count("\n") == 5
 
 
+def test_a_model_in_stages_is_stopped_and_resumed_to_one_workers_curve(
+    user: User, alone: Finished
+) -> None:
+    def interrupt(process: Any) -> None:
+        wait_until(lambda: user.has_checkpoint("stages"), "the first checkpoint")
+        process.send_signal(signal.SIGINT)
+
+    words = ("--parallelism", "model", "--workers", "2", "--name", "stages")
+    stopped = user.train(*words, pace=0.5, during=interrupt)
+    assert stopped.code == 130, stopped.err
+    (segment,) = stopped.record["segments"]
+    assert (segment["plan"]["strategy"], segment["plan"]["options"]["cuts"]) == ("pipeline", [1])
+    assert len(set(segment["plan"]["nodes"])) == 2
+    assert "each a stage of the model" in stopped.record["decisions"][0]["reason"]
+    resumed = user.launch("resume", "stages", "--yes", "--json")
+    assert resumed.code == 0, resumed.err
+    assert resumed.record["outcome"]["steps"] == 32
+    assert same(resumed.history, alone.history, rel=1e-5)
+    size = (resumed.folder / "model.keras").stat().st_size
+    assert size == pytest.approx((alone.folder / "model.keras").stat().st_size, rel=0.01)
+
+
 def test_ctrl_c_stops_at_a_checkpoint(user: User) -> None:
     def interrupt(process: Any) -> None:
         wait_until(lambda: user.has_checkpoint("interrupted"), "the first checkpoint")
@@ -338,3 +360,22 @@ def has_home(process: psutil.Process, home: Path) -> bool:
         return process.environ().get("HOME") == str(home) and process.status() != "zombie"
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
+
+
+def test_a_search_runs_its_trials_side_by_side(user: User) -> None:
+    (user.work / "space.yaml").write_text("rate: {float: [0.01, 0.1], log: true}\n")
+    words = ["--space", "space.yaml", "--trials", "2", "--workers", "1", "--cpus-per-worker", "2"]
+    words += ["--address", user.address, "--budget", "5", "--price", "1", "--seed", "5", "--json"]
+    found = user.launch("tune", "train.py", *words, "--", str(user.pace))
+    assert found.code == 0, found.err
+    record = found.record
+    one, other = record["trials"]
+    assert (record["status"], one["status"], other["status"]) == ("done", "done", "done")
+    assert {len(one["nodes"]), len(other["nodes"])} == {1}
+    assert one["nodes"] != other["nodes"]
+    assert other["started_s"] < one["started_s"] + one["time_s"]
+    assert 0 < one["cost_usd"] + other["cost_usd"] < 5
+    best = min(record["trials"], key=lambda trial: trial["values"][-1]["value"])
+    assert record["best"]["run"] == best["run"]
+    assert Path(best["model"]).stat().st_size > 0
+    assert f"--rate {best['params']['rate']!r}" in record["again"]
