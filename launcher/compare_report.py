@@ -20,8 +20,9 @@ _BASES: Final = (
 
 def print_offers(console: Console, offers: Sequence[Offer]) -> None:
     """A table of the places, and which is the fastest and which the cheapest."""
-    columns = ("place", "plan", "coming up", "data", "step", "time in all", "cost in all")
-    table = Table(*columns, box=None)
+    table = Table(box=None)
+    for name in ("place", "plan", "coming up", "data", "step", "time in all", "cost in all"):
+        table.add_column(name, overflow="fold")
     for offer in offers:
         table.add_row(*_cells(offer))
     console.print(table)
