@@ -238,6 +238,7 @@ def make_storage(flag: str | None, environment: Environment) -> str:
         return str(environment.home / "launch")
     if not value.strip():
         raise UsageError("--storage is empty. Name a folder or a URI such as s3://bucket/launch.")
+    q.refuse_relative_uri(value, "--storage")
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", value):
         return value.rstrip("/") if not value.endswith("://") else value
     return str(absolute(value, environment))
@@ -262,6 +263,7 @@ def _data_uri(word: str, environment: Environment) -> str:
     if not word.strip():
         raise UsageError("--data is empty. Name a folder, a file or a URI such as s3://bucket/set.")
     scheme = scheme_of(word)
+    q.refuse_relative_uri(word, "--data")
     if scheme == "file":
         return unquote(urlsplit(word).path)
     if scheme and scheme not in SCHEMES:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from launcher.errors import UsageError
 
@@ -182,6 +183,14 @@ def parse_text(text: str, option: str) -> str:
     if not text.strip():
         raise UsageError(f"{option} is empty. Give it a value or leave it out.")
     return text.strip()
+
+
+def refuse_relative_uri(text: str, option: str) -> None:
+    """Refuse `file://folder`, in which the folder stands in the place of a host."""
+    if text.startswith("file://") and urlsplit(text).netloc not in ("", "localhost"):
+        raise UsageError(
+            f"{option} {text} has no absolute path. Write file:///home/…, or give the path alone."
+        )
 
 
 def parse_switch(text: str, option: str) -> bool:

@@ -105,6 +105,8 @@ def test_data_may_be_several_and_come_by_the_variable() -> None:
     ("flags", "message"),
     [
         (Flags(data=[" "]), "--data is empty"),
+        (Flags(data=["file://set"]), "--data file://set has no absolute path. Write file:///"),
+        (Flags(storage="file://a/b"), "--storage file://a/b has no absolute path"),
         (Flags(data=["ftp://ada:secret@host/x"]), r"--data ftp://host/x: ftp:// is not known"),
         (Flags(data_price="dear"), "is not a price of data"),
         (Flags(cache="cache"), "--cache cache is a folder on every node: begin it with / or ~/"),
