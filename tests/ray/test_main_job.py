@@ -364,8 +364,9 @@ def has_home(process: psutil.Process, home: Path) -> bool:
 
 def test_a_search_runs_its_trials_side_by_side(user: User) -> None:
     (user.work / "space.yaml").write_text("rate: {float: [0.01, 0.1], log: true}\n")
-    words = ["--space", "space.yaml", "--trials", "2", "--workers", "1", "--cpus-per-worker", "2"]
-    words += ["--address", user.address, "--budget", "5", "--price", "1", "--seed", "5", "--json"]
+    words = ["--space", "space.yaml", "--trials", "2", "--full", "--workers", "1"]
+    words += ["--cpus-per-worker", "2", "--address", user.address, "--seed", "5", "--json"]
+    words += ["--budget", "5", "--price", "1"]
     found = user.launch("tune", "train.py", *words, "--", str(user.pace))
     assert found.code == 0, found.err
     record = found.record
