@@ -297,6 +297,14 @@ class Tuning:
         self._search.tell(trial.number, trial.value, is_whole=trial.status == "done")
         if trial.status == "failed":
             self._failed(trial, end)
+        elif trial.status == "done" and not trial.values:
+            script = self._book.record.script
+            self._fail(
+                UsageError(
+                    f"{script} ended without an epoch of model.fit that reports a metric, so its "
+                    "trials cannot be compared. Let it train by model.fit."
+                )
+            )
 
     def _refused(self, trial: Trial, end: End) -> None:
         """What is left does not pay for this trial: none is started until another has ended."""

@@ -240,6 +240,13 @@ def test_a_metric_that_the_script_does_not_report_is_told_with_those_it_does() -
         bench.run()
 
 
+def test_a_script_that_shows_no_epoch_cannot_be_tuned() -> None:
+    bench = Bench()
+    bench.trials.epochs = 0
+    with pytest.raises(UsageError, match=r"train\.py ended without an epoch of model\.fit"):
+        bench.run()
+
+
 def test_without_validation_data_the_loss_counts_and_that_is_said() -> None:
     bench = Bench(metrics=lambda params, epoch: {"loss": 1 / epoch, "lr": 0.1}, n_trials=1)
     assert bench.run().metric == "loss"
