@@ -365,7 +365,7 @@ class Training:
         now_s = self._clock()
         for peer, since_s in list(self._down_since_s.items()):
             if now_s - since_s > GONE_S and self._rule is not None:
-                _log.warning("worker %d is gone; training goes on without it", peer)
+                _log.info("worker %d is gone; training goes on without it", peer)
                 del self._down_since_s[peer]
                 self._lost.add(peer)
                 self._rule.lost(peer)
