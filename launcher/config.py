@@ -16,11 +16,13 @@ from urllib.parse import unquote, urlsplit
 from launcher import quantities as q
 from launcher.errors import UsageError
 from launcher.worker.staging.uris import SCHEMES, public_uri, scheme_of
-from policies.schema import Limits, Objective, Parallelism, Strategy
+from policies.schema import Asynchrony, Limits, Objective, Parallelism, Strategy
 
 T = TypeVar("T")
 
 DEFAULT_EXPLORE = 0.02
+DEFAULT_ASYNCHRONY = Asynchrony()
+STRATEGIES = ("auto", "allreduce", "direct", "decentralized")
 DEFAULT_MAX_FOLDER_BYTES = 500 * 2**20
 NOT_RECORDED = {"record": False}  # metadata of a field that a run record leaves out
 
@@ -53,6 +55,10 @@ class Flags:
     price: str | None = None
     checkpoint_every: str | None = None
     sync_batchnorm: bool | None = None
+    allow_approximate: bool | None = None
+    max_staleness: str | None = None
+    transfer_every: str | None = None
+    transfer_part: str | None = None
     explore: str | None = None
     max_folder: str | None = None
     wait: str | None = None
@@ -173,6 +179,7 @@ class Request:
         params: the script's `$LAUNCH_PARAMS`, a JSON object.
         nodes: the only nodes to train on, by address or id; empty for all.
         wait_s: how long to wait for nodes that other jobs hold.
+        allow_approximate: whether plans may change the learning curve.
         upkeep: of the cluster, where it was brought up for this run.
     """
 
@@ -198,6 +205,8 @@ class Request:
     price_usd_per_h: float | None = None
     checkpoint_every_s: float | None = None  # as their measured cost allows
     sync_batchnorm: bool = False
+    allow_approximate: bool = False
+    asynchrony: Asynchrony = DEFAULT_ASYNCHRONY
     explore: float = DEFAULT_EXPLORE
     max_folder_bytes: int = DEFAULT_MAX_FOLDER_BYTES
     seed: int = 0
@@ -228,6 +237,8 @@ class Request:
             gpus_per_worker=self.gpus_per_worker,
             explore=self.explore,
             sync_batchnorm=self.sync_batchnorm,
+            allow_approximate=self.allow_approximate,
+            asynchrony=self.asynchrony,
         )
 
 
@@ -310,7 +321,12 @@ def parse_options(
         "objective": option("objective", q.one_of("time", "cost"), "time"),
         "workers": option("workers", q.parse_auto_workers, None),
         "max_workers": option("max_workers", q.parse_workers, None),
-        "strategy": _chosen(option("strategy", q.one_of("auto", "allreduce", "direct"), "auto")),
+        "strategy": _chosen(option("strategy", q.one_of(*STRATEGIES), "auto")),
+        "asynchrony": Asynchrony(
+            option("max_staleness", q.parse_staleness, DEFAULT_ASYNCHRONY.max_staleness),
+            option("transfer_every", q.parse_period, DEFAULT_ASYNCHRONY.transfer_every_steps),
+            option("transfer_part", q.parse_part, DEFAULT_ASYNCHRONY.merge),
+        ),
         "parallelism": option("parallelism", q.one_of("data", "model", "auto"), "data"),
         "cpus_per_worker": option("cpus_per_worker", q.parse_positive, None),
         "gpus_per_worker": option("gpus_per_worker", q.parse_not_negative, None),
@@ -330,7 +346,7 @@ def parse_options(
         "params": _params(environment),
         **{
             name: _switch(flags, environment, name)
-            for name in ("sync_batchnorm", "dry_run", "detach", "yes", "json")
+            for name in ("sync_batchnorm", "allow_approximate", "dry_run", "detach", "yes", "json")
         },
     }
 

@@ -52,8 +52,8 @@ MaxWorkers = Annotated[
 Strategy = Annotated[
     str | None,
     Option(
-        metavar="auto|allreduce|direct",
-        help="How gradients are exchanged.",
+        metavar="auto|allreduce|direct|decentralized",
+        help="How gradients are exchanged; decentralized changes the learning curve.",
         rich_help_panel=CLUSTER,
     ),
 ]
@@ -120,6 +120,38 @@ SyncBatchnorm = Annotated[
     Option(
         "--sync-batchnorm",
         help="Batch statistics over all workers, where that is not the rule.",
+        rich_help_panel=TRAINING,
+    ),
+]
+AllowApproximate = Annotated[
+    bool | None,
+    Option(
+        "--allow-approximate",
+        help="Let auto choose decentralized where the same accuracy is reached sooner.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+MaxStaleness = Annotated[
+    str | None,
+    Option(
+        metavar="N|none",
+        help="decentralized: oldest gradients to apply, in steps. Default: 64.",
+        rich_help_panel=TRAINING,
+    ),
+]
+TransferEvery = Annotated[
+    str | None,
+    Option(
+        metavar="STEPS",
+        help="decentralized: how often workers behind look for better weights. Default: 100.",
+        rich_help_panel=TRAINING,
+    ),
+]
+TransferPart = Annotated[
+    str | None,
+    Option(
+        metavar="SHARE",
+        help="decentralized: the part of better weights that they take over. Default: 75%.",
         rich_help_panel=TRAINING,
     ),
 ]

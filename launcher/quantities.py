@@ -122,6 +122,37 @@ def parse_count(text: str, option: str) -> int:
     return number
 
 
+def parse_staleness(text: str, option: str) -> int | None:
+    """An age of gradients in steps, at least 1, or None for `none`."""
+    if text.strip().lower() == "none":
+        return None
+    number = _whole(text)
+    if number is None or number < 1:
+        raise UsageError(
+            f"{option} {text!r} is not an age in steps. Write 1 or more, or none for no bound."
+        )
+    return number
+
+
+def parse_period(text: str, option: str) -> int:
+    """A number of steps, 0 for never."""
+    number = _whole(text)
+    if number is None or number < 0:
+        raise UsageError(f"{option} {text!r} is not a number of steps. Write 0 (never) or more.")
+    return number
+
+
+def parse_part(text: str, option: str) -> float:
+    """A part of a whole, in (0, 1]: `75%` or `0.75`."""
+    word = text.strip()
+    number = _finite(word.removesuffix("%"))
+    if number is not None and word.endswith("%"):
+        number /= 100
+    if number is None or not 0 < number <= 1:
+        raise UsageError(f"{option} {text!r} is not a part of a whole. Write for example 75%.")
+    return number
+
+
 def parse_positive(text: str, option: str) -> float:
     """A finite number above zero."""
     number = _finite(text)

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 
 from launcher.config import (
+    DEFAULT_ASYNCHRONY,
     Environment,
     Flags,
     Request,
@@ -24,6 +25,9 @@ _FIELD_BY_OPTION = {
     "data_price": "data_price_usd_per_gb",
     "cache_size": "cache_size_bytes",
     "wait": "wait_s",
+    "max_staleness": "asynchrony",
+    "transfer_every": "asynchrony",
+    "transfer_part": "asynchrony",
 }
 
 
@@ -134,6 +138,17 @@ def _check_together(request: Request) -> None:
     if workers is not None and most is not None and workers > most:
         raise UsageError(
             f"--workers {workers} is more than --max-workers {most}. Leave one of them out."
+        )
+    if request.strategy == "decentralized" and request.sync_batchnorm:
+        raise UsageError(
+            "--sync-batchnorm makes every worker wait for all at each layer, and with --strategy "
+            "decentralized nobody waits. Leave one of them out."
+        )
+    may_drift = request.strategy == "decentralized" or request.allow_approximate
+    if request.asynchrony != DEFAULT_ASYNCHRONY and not may_drift:
+        raise UsageError(
+            "--max-staleness, --transfer-every and --transfer-part are for decentralized training. "
+            "Add --strategy decentralized, or --allow-approximate."
         )
     if request.parallelism == "model" and 1 in (workers, most):
         raise UsageError(

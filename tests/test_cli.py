@@ -132,7 +132,10 @@ def test_a_scripts_option_without_the_dashes_is_explained(launch: Launch) -> Non
 
 def test_an_option_that_is_not_offered_yet_is_unknown(launch: Launch) -> None:
     refused(launch("train.py", "--compress"), "There is no option --compress")
-    refused(launch("train.py", "--strategy", "gossip"), "Choose auto, allreduce or direct")
+    refused(
+        launch("train.py", "--strategy", "gossip"),
+        "Choose auto, allreduce, direct or decentralized",
+    )
 
 
 def test_an_option_without_its_value_is_refused(launch: Launch) -> None:

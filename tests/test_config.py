@@ -8,6 +8,7 @@ from launcher import quantities as q
 from launcher.config import Environment, Flags, Request, cluster_options, make_storage
 from launcher.errors import UsageError
 from launcher.request import make_request, resume_request
+from policies.schema import Asynchrony
 
 HOME = Path("/home/ada")
 
@@ -142,7 +143,7 @@ def test_more_workers_than_the_maximum_are_refused() -> None:
     [
         (Flags(workers="1000000"), "is that a typo"),
         (Flags(objective="speed"), "Choose time or cost"),
-        (Flags(strategy="gossip"), "Choose auto, allreduce or direct"),
+        (Flags(strategy="gossip"), "Choose auto, allreduce, direct or decentralized"),
         (Flags(cpus_per_worker="0"), "must be a number above 0"),
         (Flags(gpus_per_worker="-1"), "0 or more"),
         (Flags(price="-1"), "is not a price"),
@@ -150,6 +151,11 @@ def test_more_workers_than_the_maximum_are_refused() -> None:
         (Flags(seed="-1"), "is not a seed"),
         (Flags(name="../x"), "cannot be a run's name"),
         (Flags(max_folder="many"), "is not a size"),
+        (Flags(strategy="decentralized", max_staleness="0"), "is not an age in steps"),
+        (Flags(strategy="decentralized", transfer_every="-1"), "is not a number of steps"),
+        (Flags(strategy="decentralized", transfer_part="0"), "is not a part of a whole"),
+        (Flags(max_staleness="8"), "Add --strategy decentralized, or --allow-approximate"),
+        (Flags(strategy="decentralized", sync_batchnorm=True), "Leave one of them out"),
         (Flags(address=" "), "--address is empty"),
         (Flags(storage=""), "--storage is empty"),
     ],
@@ -165,6 +171,15 @@ def test_flags_win_over_variables_and_variables_over_defaults() -> None:
     assert request().budget_usd is None
     assert request(LAUNCH_YES="1").yes
     assert not request(Flags(yes=False), LAUNCH_YES="1").yes
+
+
+def test_how_far_workers_may_drift_is_asked_for_with_the_strategy_or_the_permission() -> None:
+    words = {"max_staleness": "none", "transfer_every": "0", "transfer_part": "50%"}
+    for asked in ({"strategy": "decentralized"}, {"allow_approximate": True}):
+        limits = request(Flags(**words, **asked)).limits  # type: ignore[arg-type]
+        assert limits.asynchrony == Asynchrony(None, 0, 0.5)
+    assert not request().limits.allow_approximate
+    assert request(Flags(strategy="decentralized")).limits.asynchrony == Asynchrony()
 
 
 def test_a_senseless_variable_is_named() -> None:
