@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -302,7 +303,7 @@ def _remember(cache: Path, key: str, fit: "Fit") -> None:
     newest = {k: asdict(v) for k, v in [*known, (key, fit)][-_MAX_REMEMBERED:]}
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
-        beside = cache.with_name(cache.name + ".new")
+        beside = cache.with_name(f"{cache.name}.{os.getpid()}.new")  # another launch may write, too
         beside.write_text(json.dumps(newest), encoding="utf-8")
         beside.replace(cache)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -44,7 +45,7 @@ def save(path: Path, nodes: Sequence[Node], network: Network) -> None:
     newest = sorted(known.items(), key=lambda item: str(item[1].get("probed_at")))[-20:]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".new")
+        beside = path.with_name(f"{path.name}.{os.getpid()}.new")  # another launch may write, too
         beside.write_text(json.dumps(dict(newest)), encoding="utf-8")
         beside.replace(path)
     except OSError as error:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -70,7 +71,7 @@ class ProfileCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{fingerprint}.json"
-            temporary = path.with_suffix(".tmp")
+            temporary = path.with_suffix(f".{os.getpid()}.tmp")  # another launch may write, too
             temporary.write_text(json.dumps(asdict(measurement)))
             temporary.replace(path)
         except OSError as error:

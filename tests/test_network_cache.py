@@ -1,5 +1,6 @@
 """Network maps remembered for a while, per set of machines."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -84,3 +85,21 @@ def test_addresses_on_further_networks_are_remembered(tmp_path: Path) -> None:
     again = network_cache.load(path, [node("10.0.0.1", id="new")], NOW)
     assert again is not None
     assert again.interfaces == (Interface("new", "10.98.0.1", "10.98.0.0/24"),)
+
+
+def test_two_launches_may_remember_their_maps_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, measured = tmp_path / "net.json", network(link("id-10.0.0.1", "id-10.0.0.1", 0.01))
+    replace, other = Path.replace, os.getpid() + 1
+
+    def replace_after_another(beside: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", replace)
+        monkeypatch.setattr(os, "getpid", lambda: other)
+        network_cache.save(path, [node("10.0.0.1")], measured)
+        return replace(beside, target)
+
+    monkeypatch.setattr(Path, "replace", replace_after_another)
+    network_cache.save(path, [node("10.0.0.1")], measured)
+    assert caplog.text == ""
+    assert network_cache.load(path, [node("10.0.0.1")], NOW) == measured
