@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -121,14 +122,7 @@ def _run(
         draw_seed=lambda: 1 + secrets.randbelow(2**31 - 1),
         terminal=session.terminal,
     )
-    from launcher.preflight import check_script
-
-    check_script(  # before the heavy imports: a wrong script is told at once
-        request.script,
-        session.environment.cwd,
-        home=session.environment.home,
-        legacy_keras=session.environment.tf_use_legacy_keras,
-    )
+    _check_script(session, request.script)
     site = far_site(session, address, cluster, down_when_done=down_when_done)
     if site is not None:
         return _afar(session, site, request, ship=True)
@@ -137,6 +131,18 @@ def _run(
     from launcher.run import run
 
     return carry_out(session, lambda around: run(request, around), is_json=request.json)
+
+
+def _check_script(session: Session, script: Path) -> None:
+    """Before the heavy imports: a wrong script is told at once."""
+    from launcher.preflight import check_script
+
+    check_script(
+        script,
+        session.environment.cwd,
+        home=session.environment.home,
+        legacy_keras=session.environment.tf_use_legacy_keras,
+    )
 
 
 @app.command("resume")

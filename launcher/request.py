@@ -88,11 +88,7 @@ def resume_request(
     _refuse_environment(environment)
     streams = terminal or Terminal()
     parsed = parse_options(flags, environment, lambda: request.seed)
-    given = {
-        _FIELD_BY_OPTION.get(name, name)
-        for name in (each.name for each in fields(Flags))
-        if getattr(flags, name) is not None or f"LAUNCH_{name.upper()}" in environment.launch
-    }
+    given = _fields_given(flags, environment)
     changed = replace(
         request,
         **{name: parsed[name] for name in (given & parsed.keys()) - {"storage", "name"}},
@@ -104,13 +100,27 @@ def resume_request(
     _check_together(changed)
     if "budget_usd" in given or request.budget_usd is None:
         return changed
-    left_usd = request.budget_usd - spent_usd
-    if stopped_at_budget or left_usd < 0.01 * request.budget_usd:
+    spent_usd = request.budget_usd if stopped_at_budget else spent_usd
+    return replace(changed, budget_usd=_left_usd(run, request.budget_usd, spent_usd))
+
+
+def _fields_given(flags: Flags, environment: Environment) -> set[str]:
+    """Fields of a request whose option is given, by the flag or the variable."""
+    return {
+        _FIELD_BY_OPTION.get(name, name)
+        for name in (each.name for each in fields(Flags))
+        if getattr(flags, name) is not None or f"LAUNCH_{name.upper()}" in environment.launch
+    }
+
+
+def _left_usd(run: str, budget_usd: float, spent_usd: float) -> float:
+    left_usd = budget_usd - spent_usd
+    if left_usd < 0.01 * budget_usd:
         raise UsageError(
-            f"{run} has used its budget of ${request.budget_usd:,.2f}. Say how much more it may "
-            f"cost: launch resume {run} --budget {request.budget_usd:g}"
+            f"{run} has used its budget of ${budget_usd:,.2f}. Say how much more it may "
+            f"cost: launch resume {run} --budget {budget_usd:g}"
         )
-    return replace(changed, budget_usd=left_usd)
+    return left_usd
 
 
 def _refuse_environment(environment: Environment) -> None:
