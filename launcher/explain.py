@@ -198,10 +198,11 @@ def _print_segments(
 
 def drift_text(drift: DriftRecord) -> str:
     """How far apart workers were that waited for nobody (measured)."""
+    times = "once" if drift.n_transfers == 1 else f"{drift.n_transfers:,} times"
     return (
         f"gradients were {drift.mean_staleness:.1f} steps old in the mean and {drift.oldest} at "
         f"most; {drift.n_dropped:,} were too old, and weights were taken over "
-        f"{drift.n_transfers:,} times (measured, by the first worker)."
+        f"{times} (measured, by the first worker)."
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from policies.approximation import factor_text, given_up
+from policies.approximation import factor_text
 from policies.candidates import ceiling, obtainable
 from policies.cost_model import nodes_cost_usd_per_h, speed_of
 from policies.decentralized_placement import carried
@@ -32,7 +32,7 @@ class Explanation:
     """A decision in sentences: why it, why not one fewer, why not one more, on what grounds.
 
     `not_fewer` is None for one worker, `not_otherwise` (the other way to exchange gradients)
-    where there was no other, `given_up` where training is exact.
+    where there was no other. What a plan gives up is among its decision's notes.
     """
 
     why: str
@@ -40,12 +40,11 @@ class Explanation:
     not_more: str
     rests_on: tuple[Fact, ...]
     not_otherwise: str | None = None
-    given_up: str | None = None
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The sentences that there are, in order."""
-        every = (self.why, self.not_fewer, self.not_more, self.not_otherwise, self.given_up)
+        every = (self.why, self.not_fewer, self.not_more, self.not_otherwise)
         return tuple(s for s in every if s is not None)
 
 
@@ -62,7 +61,6 @@ def explain(decision: Decision, situation: Situation) -> Explanation:
         _not_more(decision, situation, paths),
         _facts(decision.candidate, situation, paths),
         _not_otherwise(decision),
-        given_up(decision.candidate),
     )
 
 
