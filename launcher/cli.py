@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from launcher.sites import AnySite
 
 EPILOG = (
-    "Every option has an environment variable: --budget has LAUNCH_BUDGET, and so on. "
-    "Exit codes: 0 done, 1 the script failed, 2 usage, 3 budget or deadline too small, "
-    "4 cluster, 5 stopped at the limit with a checkpoint, 130 interrupted with a checkpoint."
+    "Every option of `launch run` has an environment variable: --budget has LAUNCH_BUDGET, and so "
+    "on. Exit codes: 0 done, 1 the script failed, 2 usage, 3 budget or deadline too small, "
+    "4 cluster or storage, 5 stopped at the limit with a checkpoint, 130 interrupted with one."
 )
 
 app = typer.Typer(
@@ -49,7 +49,8 @@ app = typer.Typer(
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train an unmodified Keras script on a Ray cluster: fastest within a budget.\n\n"
-    "launch train.py --budget 5 is short for launch run train.py --budget 5.",
+    "launch train.py --budget 5 is short for launch run train.py --budget 5; "
+    "launch run --help lists its options.",
 )
 app.add_typer(policy_app)
 
@@ -66,7 +67,13 @@ def _print_version(*, asked: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=lambda v: _print_version(asked=v)),
+        typer.Option(
+            "--version",
+            is_eager=True,
+            metavar="",
+            help="Show the version and exit.",
+            callback=lambda v: _print_version(asked=v),
+        ),
     ] = False,
 ) -> None:
     pass

@@ -11,7 +11,7 @@ Script = Annotated[
     str, Argument(metavar="SCRIPT", help="A Keras script. Its own arguments go after --.")
 ]
 AnyScript = Annotated[
-    str | None, Argument(metavar="[SCRIPT]", help="The script that is to be trained.")
+    str | None, Argument(metavar="SCRIPT", help="The script that is to be trained.")
 ]
 Extra = Annotated[list[str] | None, Argument(metavar="-- ARGS", hidden=True)]
 RunName = Annotated[str, Argument(metavar="RUN", help="The run's name, as `launch runs` shows it.")]
@@ -33,27 +33,33 @@ Objective = Annotated[
 ]
 Price = Annotated[
     str | None,
-    Option(metavar="USD_PER_H", help="What each node costs an hour.", rich_help_panel=MONEY),
+    Option(
+        metavar="USD_PER_H",
+        help="What an hour of each node costs. Default: by label or table.",
+        rich_help_panel=MONEY,
+    ),
 ]
 Explore = Annotated[
     str | None,
     Option(
         metavar="SHARE",
-        help="Share of the budget to spend on learning. Default: 2%.",
+        help="Share of the budget that may be put at stake to learn. Default: 2%.",
         rich_help_panel=MONEY,
     ),
 ]
 Workers = Annotated[
-    str | None, Option(metavar="auto|N", help="How many workers.", rich_help_panel=CLUSTER)
+    str | None,
+    Option(metavar="auto|N", help="How many workers. Default: auto.", rich_help_panel=CLUSTER),
 ]
 MaxWorkers = Annotated[
-    str | None, Option(metavar="N", help="At most so many.", rich_help_panel=CLUSTER)
+    str | None, Option(metavar="N", help="At most so many workers.", rich_help_panel=CLUSTER)
 ]
 Strategy = Annotated[
     str | None,
     Option(
-        metavar="auto|allreduce|direct|decentralized",
-        help="How gradients are exchanged; decentralized changes the learning curve.",
+        metavar="NAME",
+        help="How gradients are exchanged: auto (the default), allreduce, direct, or "
+        "decentralized, which changes the learning curve.",
         rich_help_panel=CLUSTER,
     ),
 ]
@@ -67,10 +73,15 @@ Parallelism = Annotated[
 ]
 CpusPerWorker = Annotated[
     str | None,
-    Option(metavar="C", help="Default: all CPUs of a node.", rich_help_panel=CLUSTER),
+    Option(
+        metavar="C", help="CPUs of one worker. Default: all of a node.", rich_help_panel=CLUSTER
+    ),
 ]
 GpusPerWorker = Annotated[
-    str | None, Option(metavar="G", help="Default: one on GPU nodes.", rich_help_panel=CLUSTER)
+    str | None,
+    Option(
+        metavar="G", help="GPUs of one worker. Default: one on GPU nodes.", rich_help_panel=CLUSTER
+    ),
 ]
 Address = Annotated[
     str | None,
@@ -86,8 +97,8 @@ Cluster = Annotated[
     Option(
         "--cluster",
         metavar="FILE",
-        help="A Ray cluster file: brings the cluster up if needed, trains there, and brings the "
-        "results home.",
+        help="The cluster of a Ray cluster file, from afar. To train there it is brought up if "
+        "needed, and the results come home.",
         rich_help_panel=CLUSTER,
     ),
 ]
@@ -95,6 +106,7 @@ DownWhenDone = Annotated[
     bool | None,
     Option(
         "--down-when-done",
+        metavar="",
         help="With --cluster: take it down when the results are home.",
         rich_help_panel=CLUSTER,
     ),
@@ -111,7 +123,7 @@ CheckpointEvery = Annotated[
     str | None,
     Option(
         metavar="TIME",
-        help="Between checkpoints in mid-epoch. Default: as their cost allows.",
+        help="Time between checkpoints in mid-epoch. Default: as their cost allows.",
         rich_help_panel=TRAINING,
     ),
 ]
@@ -119,7 +131,8 @@ SyncBatchnorm = Annotated[
     bool | None,
     Option(
         "--sync-batchnorm",
-        help="Batch statistics over all workers, where that is not the rule.",
+        metavar="",
+        help="Batch normalisation over all workers' rows under direct, too.",
         rich_help_panel=TRAINING,
     ),
 ]
@@ -127,6 +140,7 @@ AllowApproximate = Annotated[
     bool | None,
     Option(
         "--allow-approximate",
+        metavar="",
         help="Let auto choose decentralized where the same accuracy is reached sooner.",
         rich_help_panel=CLUSTER,
     ),
@@ -157,7 +171,11 @@ TransferPart = Annotated[
 ]
 Seed = Annotated[
     str | None,
-    Option(metavar="S", help="Of the script's random generators.", rich_help_panel=TRAINING),
+    Option(
+        metavar="S",
+        help="Of the script's random generators. Default: drawn.",
+        rich_help_panel=TRAINING,
+    ),
 ]
 MaxFolder = Annotated[
     str | None,
@@ -208,24 +226,39 @@ StorageUri = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
-Name = Annotated[str | None, Option(metavar="N", help="The run's name.", rich_help_panel=OUTPUT)]
+Name = Annotated[
+    str | None, Option(metavar="N", help="The run's name. Default: drawn.", rich_help_panel=OUTPUT)
+]
 DryRun = Annotated[
     bool | None,
-    Option("--dry-run", help="Measure and decide, but do not train.", rich_help_panel=OUTPUT),
+    Option(
+        "--dry-run",
+        metavar="",
+        help="Measure and decide, but do not train.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 Detach = Annotated[
     bool | None,
     Option(
         "--detach",
+        metavar="",
         help="Go on in the cluster without this terminal, once training has begun.",
         rich_help_panel=OUTPUT,
     ),
 ]
 Yes = Annotated[
     bool | None,
-    Option("--yes", "-y", help="Answer every question with yes.", rich_help_panel=OUTPUT),
+    Option(
+        "--yes", "-y", metavar="", help="Answer every question with yes.", rich_help_panel=OUTPUT
+    ),
 ]
 Json = Annotated[
     bool | None,
-    Option("--json", help="Print the result as JSON and nothing else.", rich_help_panel=OUTPUT),
+    Option(
+        "--json",
+        metavar="",
+        help="Print the result as JSON and nothing else.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
