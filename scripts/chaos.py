@@ -26,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=1, help="go on with this run of the seed's")
     parser.add_argument("--quick", action="store_true", help="one run, of a crashed node")
     parser.add_argument("--kinds", help="only these, comma-separated")
     parser.add_argument("--logs", type=Path, help="a folder for what the runs said")
@@ -36,28 +37,36 @@ def main() -> int:
         kinds = [kind.strip() for kind in options.kinds.split(",")]
     if unknown := set(kinds) - FAULTS.keys():
         parser.error(f"unknown kinds {sorted(unknown)}; there are {', '.join(FAULTS)}")
-    fates = run_all(options.seed, 1 if options.quick else options.runs, kinds, options.logs)
+    runs = range(options.first - 1, 1 if options.quick else options.runs)
+    fates = run_all(options.seed, runs, kinds, options.logs)
     print_table(fates)
     if options.json:
         options.json.write_text(json.dumps([asdict(fate) for fate in fates], indent=1) + "\n")
     return print_goals(fates)
 
 
-def run_all(seed: int, runs: int, kinds: Sequence[str], logs: Path | None) -> list[Fate]:
-    """Every kind in turn; every fifth run or so has a second one besides."""
+def run_all(seed: int, runs: range, kinds: Sequence[str], logs: Path | None) -> list[Fate]:
+    """Every kind in turn; every fifth run or so has a second one besides.
+
+    Args:
+        runs: which of those that the seed draws.
+    """
     rng = np.random.default_rng(seed)
     curve = undisturbed_curve(Case((), 0, "direct", "2", budget_usd=1.0))
     report(f"undisturbed: {len(curve)} epochs, last loss {list(curve.values())[-1]:.6g}")
     if logs is not None:
         logs.mkdir(parents=True, exist_ok=True)
     fates = []
-    for number in range(runs):
+    for number in range(runs.stop):
         drawn = [kinds[number % len(kinds)]]
         if rng.random() < TWO_AT_ONCE and len(kinds) > 1:
             drawn.append(str(rng.choice([kind for kind in kinds if kind != drawn[0]])))
         case = make_case(rng, drawn)
         log = None if logs is None else logs / f"run-{number:02}.txt"
-        fates.append(fate_of(case, curve, int(rng.integers(1 << 31)), log))
+        victim_seed = int(rng.integers(1 << 31))
+        if number not in runs:
+            continue
+        fates.append(fate_of(case, curve, victim_seed, log))
         report(f"{number + 1:>3} {described(fates[-1])}")
     return fates
 

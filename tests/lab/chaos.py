@@ -156,6 +156,7 @@ def _disturb(scene: Scene, case: Case) -> float:
     """Let the faults strike and the run end; the longest time without a step after the first."""
     run = scene.run
     run.wait_for_steps(case.at_step, START_S)
+    run.hosts_in_use()  # while storage can tell
     struck_s = time.monotonic()
     with ExitStack() as stack:
         for number, kind in enumerate(case.kinds):

@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -85,6 +85,7 @@ class DisturbedRun:
         self.process: subprocess.Popen[str] | None = None
         self.exit_code: int | None = None
         self._reader: threading.Thread | None = None
+        self._seen_record: dict[str, Any] = {}
 
     def start(self) -> None:
         """Start the first driver."""
@@ -188,8 +189,10 @@ class DisturbedRun:
         return found
 
     def hosts_in_use(self) -> list[str]:
-        """The hosts of the plan that runs, in rank order."""
-        record = self.record
+        """The hosts of the plan that runs, in rank order; as last seen while storage is gone."""
+        with suppress(FileNotFoundError):
+            self._seen_record = self.record
+        record = self._seen_record
         ip_by_node = {node["id"]: node["ip"] for node in record["cluster"]["nodes"]}
         host_by_ip = {self.lab.ip(name): name for name in self.lab.names}
         return [host_by_ip[ip_by_node[node]] for node in record["segments"][-1]["plan"]["nodes"]]
