@@ -1,7 +1,6 @@
 """Detach a run from the terminal, follow one that runs elsewhere, and stop one."""
 
 import json
-import os
 import pickle
 import shutil
 import socket
@@ -29,6 +28,7 @@ from launcher.progress_streams import make_progress
 from launcher.runs import RunStore
 from launcher.spawned import Orders, spawn
 from launcher.stored import Shipped
+from launcher.worker.environment import environment
 
 STOP_KINDS = frozenset({"stage", "line", "print"})
 
@@ -127,7 +127,7 @@ def make_orders(
 def _start_here(orders: Orders) -> Followed:
     """A driver on this machine, with an embedded Ray."""
     request = replace(orders.request, address="local")
-    spawned, _ = spawn(pickle.dumps(replace(orders, request=request)), os.environ)
+    spawned, _ = spawn(pickle.dumps(replace(orders, request=request)), environment())
     process = spawned.process
     return FileFollowed(spawned.journal, process, lambda: process.signal(SIGTERM))
 

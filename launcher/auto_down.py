@@ -22,6 +22,7 @@ from launcher.cluster_file import ClusterFile, read_cluster_file
 from launcher.errors import ClusterError, LauncherError
 from launcher.head import LOOK, answers_in, complaint, parse_look
 from launcher.machines import RAY, Machines, make_machines
+from launcher.worker.environment import environment
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class HeadCluster:
             done = subprocess.run(
                 [sys.executable, "-c", LOOK],
                 check=False,
-                env=dict(os.environ),
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -216,7 +217,7 @@ def start(home: Path, rule: Rule) -> None:
     with (home / LOG).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", MODULE, "watch", f"{rule.idle_s:g}", json.dumps(rule.when_done)],
-            env=dict(os.environ),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

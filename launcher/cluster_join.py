@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import platform
 import select
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import ClusterError
+from launcher.worker.environment import environment
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def _answer(target: Target, log_file: Path) -> dict[str, Any]:
             stderr=log_stream,
             # A copy: another thread imports modules, which set variables, and a child that reads
             # the environment while it moves does not start (EFAULT).
-            env=dict(os.environ),
+            env=environment(),
         )
     try:
         _line(child, IMPORT_TIMEOUT_S)

@@ -16,6 +16,7 @@ from launcher.errors import ClusterError
 from launcher.journal import JournalReader, read_bytes, write_answer
 from launcher.run_actor import NAMESPACE
 from launcher.spawned import Orders, Spawned, spawn
+from launcher.worker.environment import environment
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Host:
     def start(self, orders: bytes) -> str | None:
         """Start the driver; the reason if that fails."""
         try:
-            self._spawned, child = spawn(orders, environment_outside_of_ray(os.environ))
+            self._spawned, child = spawn(orders, environment_outside_of_ray(environment()))
         except ClusterError as error:
             return str(error)
         threading.Thread(target=self._wait, args=(child,), daemon=True).start()

@@ -1,6 +1,5 @@
 """Run Ray's own commands here, and shell commands on a cluster's machines over ssh."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from launcher.cluster_file import ClusterFile, SshAccess
+from launcher.worker.environment import environment
 
 RAY = "ray.scripts.scripts"  # the module behind the command `ray`
 CONNECT_S = 10
@@ -76,7 +76,7 @@ class RealMachines:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env=dict(os.environ),  # a copy, which no other thread changes meanwhile
+                env=environment(),
             ) as process,
         ):
             assert process.stdout is not None
@@ -115,7 +115,7 @@ class RealMachines:
                 text=True,
                 errors="replace",
                 timeout=timeout_s,
-                env=dict(os.environ),
+                env=environment(),
             )
         except subprocess.TimeoutExpired:
             return Ended(-1, (f"no answer in {timeout_s:g} s",))

@@ -1,6 +1,5 @@
 """Starts the trials of a search: each a `launch` run with a driver of its own."""
 
-import os
 import pickle
 import shlex
 import subprocess
@@ -16,6 +15,7 @@ from launcher.ownership import Driver
 from launcher.search_space import Value
 from launcher.spawned import Orders, spawn
 from launcher.stored import Shipped
+from launcher.worker.environment import environment
 
 
 class Trials(Protocol):
@@ -71,7 +71,7 @@ class SpawnedTrials:
             no_color=True,
         )
         self._children = [child for child in self._children if child.poll() is None]
-        spawned, child = spawn(pickle.dumps(orders), os.environ)
+        spawned, child = spawn(pickle.dumps(orders), environment())
         self._children.append(child)
         process = spawned.process
         return FileFollowed(spawned.journal, process, lambda: process.signal(SIGTERM))

@@ -16,6 +16,7 @@ from typing import Final
 from launcher.cluster_file import ClusterFile
 from launcher.jobs import UnreachableError
 from launcher.machines import RAY
+from launcher.worker.environment import environment
 
 DASHBOARD_PORT: Final = 8265
 OPEN_S: Final = 60.0  # Ray's import, the provider's answer and ssh
@@ -95,7 +96,7 @@ class Tunnel:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=dict(os.environ),
+                env=environment(),
                 start_new_session=True,
             )
 

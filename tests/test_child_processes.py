@@ -1,9 +1,13 @@
 """Processes that the launcher starts."""
 
 import ast
+from collections.abc import KeysView
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
+
+from launcher.worker.environment import environment
 
 PACKAGE = Path(__file__).parents[1] / "launcher"
 STARTS = {"Popen", "run", "call", "check_call", "check_output"}
@@ -27,3 +31,20 @@ def test_a_child_gets_a_copy_of_the_environment(path: Path) -> None:
     """Without one it reads the environment that another thread may be moving (EFAULT)."""
     for call in starts(path):
         assert any(word.arg == "env" for word in call.keywords), f"{path}:{call.lineno}"
+
+
+def test_a_copy_of_the_environment_bears_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Restless(dict[str, str]):
+        n_reads = 0
+
+        def keys(self) -> KeysView[str]:
+            self.n_reads += 1
+            if self.n_reads == 1:
+                raise RuntimeError("dictionary changed size during iteration")
+            return super().keys()
+
+    variables = Restless(HOME="/home/ada")
+    system = SimpleNamespace(environ=MappingProxyType(variables))
+    monkeypatch.setattr("launcher.worker.environment.os", system)
+    assert environment() == {"HOME": "/home/ada"}
+    assert variables.n_reads == 2

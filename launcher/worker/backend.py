@@ -15,6 +15,7 @@ import ray
 from ray.train.backend import Backend, BackendConfig
 
 from launcher.worker import nccl
+from launcher.worker.environment import environment
 from launcher.worker.interfaces import addresses, network_of
 from launcher.worker.nccl import Wires
 from launcher.worker.ring_order import task_by_rank
@@ -132,7 +133,7 @@ def _wires(ips_by_node: dict[str, tuple[str, ...]]) -> Wires:
     found = addresses()
     interfaces = [at.interface if (at := network_of(ip, found)) else "" for ip in ips]
     bytes_per_s = nccl.interface_bytes_per_s(interfaces[0]) if interfaces[0] else None
-    said = nccl.said_variables(os.environ)
+    said = nccl.said_variables(environment())
     return Wires(node_id, tuple(interfaces), bytes_per_s, nccl.rdma_ports(), said)
 
 

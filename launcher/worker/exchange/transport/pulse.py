@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from launcher.worker.environment import environment
 from launcher.worker.exchange.transport import companion
 from launcher.worker.exchange.transport.companion import ALIVE, BEAT_S, BYE, GONE, Beats, tell_peer
 from launcher.worker.exchange.transport.silence import Silence, SilentPath, SilentPeer
@@ -81,7 +82,7 @@ class Companion:
             stderr=subprocess.DEVNULL,
             bufsize=0,
             start_new_session=True,  # Ctrl-C is for the parent
-            env=dict(os.environ),  # a copy, which no other thread changes meanwhile
+            env=environment(),
         )
         with contextlib.suppress(OSError):
             process.stdin.write(self._order)  # type: ignore[union-attr]
