@@ -117,11 +117,14 @@ class _Passes:
         reading, own = self._reading(iterator), self._parallel.own
         if not tf.executing_eagerly():
             return own.take(original(), reading)
-        own.before(reading)
         try:
+            own.before(reading)
             batch = own.again(reading) or original()
         except (StopIteration, tf.errors.OutOfRangeError):
             own.end(reading)
+            raise
+        except BaseException:  # such as a stop: its traceback may keep the iterator for long
+            own.drop(reading)
             raise
         return own.take(batch, reading)
 
