@@ -4,12 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-_CGROUPS = Path("/sys/fs/cgroup")
+from launcher.worker.cgroups import CGROUPS, MEMBERSHIP, groups
 
 
-def allowed_cpus(
-    cgroups: Path = _CGROUPS, membership: Path = Path("/proc/self/cgroup")
-) -> float | None:
+def allowed_cpus(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float | None:
     """The smallest limit that holds here; None where the system does not tell.
 
     Args:
@@ -23,24 +21,10 @@ def allowed_cpus(
 
 
 def _quotas(cgroups: Path, membership: Path) -> Iterator[float]:
-    """The quotas of this process's groups and of all groups that those lie in."""
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        if not controllers:
-            mount, read = cgroups, _quota_v2
-        elif "cpu" in controllers.split(","):
-            mount, read = cgroups / "cpu", _quota_v1
-        else:
-            continue
-        folder = mount / group.strip("/")
-        for each in (folder, *folder.parents):
-            if each.is_relative_to(mount) and (quota := read(each)) is not None:
-                yield quota
+    for folder, is_v2 in groups("cpu", cgroups, membership):
+        quota = _quota_v2(folder) if is_v2 else _quota_v1(folder)
+        if quota is not None:
+            yield quota
 
 
 def _quota_v1(folder: Path) -> float | None:

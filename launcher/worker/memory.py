@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-_CGROUPS = Path("/sys/fs/cgroup")
+from launcher.worker.cgroups import CGROUPS, MEMBERSHIP, groups
 
 
 def free_bytes(
-    cgroups: Path = _CGROUPS,
-    membership: Path = Path("/proc/self/cgroup"),
+    cgroups: Path = CGROUPS,
+    membership: Path = MEMBERSHIP,
     machine: Path = Path("/proc/meminfo"),
 ) -> int | None:
     """The least of what all limits that hold here leave; None where the system does not tell.
@@ -33,23 +33,11 @@ def _machine(file: Path) -> Iterator[int]:
 
 def _groups(cgroups: Path, membership: Path) -> Iterator[int]:
     """What is left in this process's groups, and in all groups that those lie in."""
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        if not controllers:
-            mount, names = cgroups, ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            mount, names = cgroups / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for folder, is_v2 in groups("memory", cgroups, membership):
+        if is_v2:
+            yield from _left(folder, "memory.max", "memory.current")
         else:
-            continue
-        folder = mount / group.strip("/")
-        for each in (folder, *folder.parents):
-            if each.is_relative_to(mount):
-                yield from _left(each, *names)
+            yield from _left(folder, "memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def _left(folder: Path, limit_name: str, used_name: str) -> Iterator[int]:
