@@ -8,6 +8,20 @@ from policies.schema import Node
 SECONDS_PER_HOUR = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a cluster that was brought up for a run costs besides the nodes that train.
+
+    Attributes:
+        spent_s, spent_usd: until the run's driver began.
+        usd_per_h: of a head that trains nothing.
+    """
+
+    spent_s: float
+    spent_usd: float
+    usd_per_h: float = 0.0
+
+
 @dataclass(slots=True)
 class Meter:
     """Counts price × time of every node from when it is first held until it is released.

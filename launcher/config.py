@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from launcher import quantities as q
+from launcher.budget import Upkeep
 from launcher.errors import UsageError
 from launcher.worker.staging.uris import SCHEMES, public_uri, scheme_of
 from policies.schema import Asynchrony, Limits, Objective, Parallelism, Strategy
@@ -148,20 +149,6 @@ class Terminal:
     stdin_is_tty: bool = False
     stdout_is_tty: bool = False
     stderr_is_tty: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Upkeep:
-    """What a cluster that was brought up for a run costs besides the nodes that train.
-
-    Attributes:
-        spent_s, spent_usd: until the run's driver began.
-        usd_per_h: of a head that trains nothing.
-    """
-
-    spent_s: float
-    spent_usd: float
-    usd_per_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

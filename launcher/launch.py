@@ -14,9 +14,9 @@ from pathlib import Path
 
 from launcher import rescue
 from launcher.book import Book
-from launcher.budget import Meter
+from launcher.budget import Meter, Upkeep
 from launcher.cluster import Cluster, connect, disconnect
-from launcher.config import Environment, Request, Upkeep
+from launcher.config import Environment, Request
 from launcher.data import Data, listed
 from launcher.errors import ClusterError, LauncherError, StorageError
 from launcher.growing import Growing

@@ -142,12 +142,16 @@ def parse_period(text: str, option: str) -> int:
     return number
 
 
-def parse_part(text: str, option: str) -> float:
-    """A part of a whole, in (0, 1]: `75%` or `0.75`."""
+def _share(text: str) -> float | None:
+    """`2%` or `0.02` as a number; None if it is neither."""
     word = text.strip()
     number = _finite(word.removesuffix("%"))
-    if number is not None and word.endswith("%"):
-        number /= 100
+    return number / 100 if number is not None and word.endswith("%") else number
+
+
+def parse_part(text: str, option: str) -> float:
+    """A part of a whole, in (0, 1]: `75%` or `0.75`."""
+    number = _share(text)
     if number is None or not 0 < number <= 1:
         raise UsageError(f"{option} {text!r} is not a part of a whole. Write for example 75%.")
     return number
@@ -171,10 +175,7 @@ def parse_not_negative(text: str, option: str) -> float:
 
 def parse_fraction(text: str, option: str) -> float:
     """A fraction in [0, 1]: `2%` or `0.02`."""
-    word = text.strip()
-    number = _finite(word.removesuffix("%"))
-    if number is not None and word.endswith("%"):
-        number /= 100
+    number = _share(text)
     if number is None or not 0 <= number <= 1:
         raise UsageError(f"{option} {text!r} is not a share of the budget. Write for example 2%.")
     return number

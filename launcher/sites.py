@@ -9,10 +9,10 @@ from typing import Final, Literal, Protocol
 
 from launcher import clusters
 from launcher.auto_down import Rule
+from launcher.budget import Upkeep
 from launcher.cluster_book import Entry
 from launcher.cluster_file import ClusterFile, read_cluster_file
 from launcher.clusters import Desk
-from launcher.config import Upkeep
 from launcher.errors import BudgetTooSmallError
 from launcher.head import UpNode
 from launcher.job_book import JobPlace

@@ -19,8 +19,9 @@ from launcher.afar import (
     record_afar,
     stop_afar,
 )
+from launcher.budget import Upkeep
 from launcher.command import Session
-from launcher.config import Environment, Request, Terminal, Upkeep
+from launcher.config import Environment, Request, Terminal
 from launcher.errors import ClusterError, RecordError, UsageError
 from launcher.follow import Follower
 from launcher.job_book import JobBook, JobPlace
