@@ -6,7 +6,6 @@ and it does not switch the process to legacy Keras behind the user's back.
 
 import json
 import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from launcher.worker import nccl
 from launcher.worker.environment import environment
 from launcher.worker.interfaces import addresses, network_of
 from launcher.worker.nccl import Wires
+from launcher.worker.ports import hold_again, hold_port
 from launcher.worker.ring_order import task_by_rank
 
 
@@ -83,7 +83,7 @@ class LaunchBackend(Backend):
         """Give processes in place of others' their ranks and addresses."""
         for index, worker in enumerate(workers.get_workers()):
             rank = self._ranks[worker.distributed_context.world_rank]
-            set_here = (_set_addresses, self._addresses, rank)
+            set_here = (_set_addresses_again, self._addresses, rank)
             ray.get(workers.execute_single_async(index, *set_here))
 
 
@@ -122,9 +122,9 @@ def ranks_in_plan_order(found: Sequence[str], planned: Sequence[str]) -> list[in
 
 
 def _place(ips_by_node: dict[str, tuple[str, ...]]) -> Place:
-    """Where this worker is, with ports that are free at this moment."""
+    """Where this worker is, with ports that are kept free for it."""
     node_id, ips = _here(ips_by_node)
-    return Place(node_id, tuple(_free_address(ip) if ip else "" for ip in ips))
+    return Place(node_id, tuple(hold_port(ip) if ip else "" for ip in ips))
 
 
 def _wires(ips_by_node: dict[str, tuple[str, ...]]) -> Wires:
@@ -143,18 +143,19 @@ def _here(ips_by_node: dict[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]
     return node_id, ips_by_node.get(node_id) or (ray.util.get_node_ip_address(),)
 
 
-def _free_address(ip: str) -> str:
-    with socket.socket() as probe:
-        probe.bind((ip, 0))
-        return f"{ip}:{probe.getsockname()[1]}"
-
-
 def _set_addresses(addresses: list[tuple[str, ...]], rank: int) -> None:
     """For the launcher's own exchange."""
     os.environ["LAUNCH_RANK"] = str(rank)
     os.environ["LAUNCH_WORLD_SIZE"] = str(len(addresses))
     os.environ["LAUNCH_ADDRESSES"] = json.dumps(addresses)
     os.environ.pop("TF_CONFIG", None)
+
+
+def _set_addresses_again(addresses: list[tuple[str, ...]], rank: int) -> None:
+    """In a process that takes the place of another one."""
+    for address in addresses[rank]:
+        hold_again(address)
+    _set_addresses(addresses, rank)
 
 
 def _set_tf_config(addresses: list[tuple[str, ...]], rank: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from launcher.errors import ScriptError
+from launcher.errors import ScriptError, TrainingFailedError
 from launcher.worker.data_parallel import DataParallel, Role
 from launcher.worker.exchange.alone import Alone
 from launcher.worker.exchange.decentralized.batching import Slices
@@ -55,10 +55,11 @@ class Decentralized(DataParallel):
         follows_speed: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        super().__init__(_Part(training))
+        part = _Part(training)
+        super().__init__(part)
         self._training = training
         self._slices = LocalSlices(training, n_workers, clock, follows_speed=follows_speed)
-        self._exchanged = ExchangedGradients(self, training, self._slices)
+        self._exchanged = ExchangedGradients(self, training, self._slices, part)
         self.gradients = self._exchanged
 
     def install(self, frameworks: Collection[str]) -> None:
@@ -210,10 +211,14 @@ class ExchangedGradients(Gradients):
         parallel: the engine.
         training: exchanges them.
         slices: know how many examples a step has.
+        part: is told why the exchange failed.
     """
 
-    def __init__(self, parallel: DataParallel, training: Training, slices: LocalSlices) -> None:
+    def __init__(
+        self, parallel: DataParallel, training: Training, slices: LocalSlices, part: "_Part"
+    ) -> None:
         super().__init__(parallel)
+        self._part = part
         self._training, self._slices = training, slices
         self._loss: Any = None
         self.replica: Variables | None = None
@@ -276,7 +281,11 @@ class ExchangedGradients(Gradients):
     def _exchange(self, replica: "Variables", flat: Vector, loss: float) -> Vector:
         slices, busy_s = self._slices, self._slices.busy_s()
         self.replica = replica
-        self._training.open(replica.sizes, replica, replica.ids)
+        try:
+            self._training.open(replica.sizes, replica, replica.ids)
+        except TrainingFailedError as error:  # TensorFlow makes an error of its own of it
+            self._part.lost = error
+            raise
         known = loss if np.isfinite(loss) else None
         return self._training.exchange(replica, flat, slices.n_examples, known, busy_s)
 
@@ -315,6 +324,7 @@ class _Part(Alone):
 
     def __init__(self, training: Training) -> None:
         self._training = training
+        self.lost: TrainingFailedError | None = None
 
     def close(self) -> None:
         """Parts from the peers: the first worker ends the others' training with its own.

@@ -94,6 +94,7 @@ def test_a_worker_listens_on_the_address_that_the_plan_chose(
 
     monkeypatch.setattr(backend.ray, "get_runtime_context", Context)
     monkeypatch.setattr(backend.ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(backend, "hold_port", lambda ip: f"{ip}:4567")
     chosen = backend._place({"a": ("127.0.0.2", "", "127.0.0.3")}).addresses
     assert [address.rpartition(":")[0] for address in chosen] == ["127.0.0.2", "", "127.0.0.3"]
     (usual,) = backend._place({"b": ("127.0.0.2",)}).addresses

@@ -14,14 +14,14 @@ def lost_peer(exchange: Any, error: BaseException | None) -> TrainingFailedError
     """The loss of a peer behind an error that ended the script; None where it was none.
 
     Args:
-        exchange: of this rank; the direct one knows.
+        exchange: of this rank; all but TensorFlow's know.
         error: as the script raised it.
     """
-    if getattr(exchange, "world_size", 1) == 1:
-        return None
     known: TrainingFailedError | None = getattr(exchange, "lost", None)
     if known is not None:
         return known
+    if getattr(exchange, "world_size", 1) == 1:
+        return None
     if error is None or type(error).__name__ not in LOST:
         return None
     text = str(error)

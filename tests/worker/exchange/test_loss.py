@@ -1,4 +1,4 @@
-from launcher.errors import PeerLostError
+from launcher.errors import PeerLostError, TrainingFailedError
 from launcher.worker.exchange.loss import lost_peer
 
 
@@ -20,6 +20,15 @@ GONE = UnavailableError(
 def test_a_loss_that_the_exchange_noticed_is_the_cause_whatever_was_raised() -> None:
     lost = PeerLostError(2, "10.0.0.6:7001", "its process has ended")
     assert lost_peer(Exchange(3, lost), RuntimeError("UnknownError: …")) is lost
+
+
+def test_an_exchange_to_which_keras_is_alone_tells_why_it_failed() -> None:
+    failed = TrainingFailedError("This worker cannot listen at 10.0.0.6:7001")
+
+    class Part:
+        world_size, lost = 1, failed
+
+    assert lost_peer(Part(), RuntimeError("UnknownError: …")) is failed
 
 
 def test_what_tensorflows_runtime_raises_when_a_worker_is_gone_is_a_loss() -> None:
