@@ -154,6 +154,22 @@ def ips_by_node(plan: Plan, network: Network | None) -> dict[str, tuple[str, ...
     return {n: tuple(ip_by_place.get((n, path), "") for path in paths) for n in plan.nodes}
 
 
+def scaling_config(plan: Plan) -> Any:
+    """What Ray Train is asked for: a plan's workers on its nodes, and what each holds there."""
+    from ray.train import ScalingConfig
+
+    options = plan.options
+    resources = {"CPU": options.cpus_per_worker}
+    if options.gpus_per_worker:
+        resources["GPU"] = options.gpus_per_worker
+    return ScalingConfig(
+        num_workers=plan.n_workers,
+        use_gpu=options.gpus_per_worker > 0,
+        resources_per_worker=resources,
+        label_selector=[{"ray.io/node-id": node} for node in plan.nodes],
+    )
+
+
 class SegmentRun:
     """One segment, running in the background.
 
@@ -228,15 +244,11 @@ class SegmentRun:
             self.error = error
 
     def _trainer(self) -> Any:
-        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train import FailureConfig, RunConfig
 
         from launcher.worker.loop import train
 
         os.environ.update(TRAIN_ENVIRONMENT)
-        options = self.plan.options
-        resources = {"CPU": options.cpus_per_worker}
-        if options.gpus_per_worker:
-            resources["GPU"] = options.gpus_per_worker
         trainer = tensorflow_trainer()(
             train,
             train_loop_config={"job": self._job, "keeper": self._keeper},
@@ -246,12 +258,7 @@ class SegmentRun:
                 for_tensorflow=self.plan.strategy == "allreduce",
                 with_nccl=uses_nccl(self.plan),
             ),
-            scaling_config=ScalingConfig(
-                num_workers=self.plan.n_workers,
-                use_gpu=options.gpus_per_worker > 0,
-                resources_per_worker=resources,
-                label_selector=[{"ray.io/node-id": node} for node in self.plan.nodes],
-            ),
+            scaling_config=scaling_config(self.plan),
             run_config=RunConfig(
                 name=self._name,
                 storage_path=str(self._log_dir),
