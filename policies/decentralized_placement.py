@@ -46,6 +46,7 @@ def _placed(site: Site, n_workers: int, members: Sequence[int], asynchrony: Asyn
     plan = plan_of(site.pool, [i for i in ordered for _ in range(count_by_node[i])])
     options = replace(plan.options, sync_batchnorm=False, asynchrony=asynchrony)
     price = math.fsum(site.price[i] for i in members)
+    step_s = site.with_losses_s(step_s, members)
     return Placed(replace(plan, strategy="decentralized", options=options), step_s, price)
 
 

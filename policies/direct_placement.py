@@ -25,7 +25,8 @@ NCCL_WITHIN_S: Final = 0.001
 class _Sets:
     """R sets of nodes, at most M each: nodes, workers on them (0 where there are fewer nodes).
 
-    `members` and `counts` have shape `(R, M)`; what else a step and a price consist of `(R,)`.
+    `members` and `counts` have shape `(R, M)`; what else a step and a price consist of, and
+    the part of the time that losses add, `(R,)`.
     """
 
     members: Ints
@@ -33,6 +34,7 @@ class _Sets:
     compute_s: Floats
     cpus: Floats
     price: Floats
+    lost: Floats
 
     def at(self, rows: slice) -> "_Sets":
         """Some of the sets."""
@@ -42,6 +44,7 @@ class _Sets:
             self.compute_s[rows],
             self.cpus[rows],
             self.price[rows],
+            self.lost[rows],
         )
 
 
@@ -84,13 +87,14 @@ def _sets_of(site: Site, n_workers: int, found: Sequence[tuple[int, ...]]) -> _S
     width = max(len(x) for x in found)
     members = np.zeros((len(found), width), dtype=np.int64)
     counts = np.zeros_like(members)
-    compute_s, cpus, price = np.zeros((3, len(found)))
+    compute_s, cpus, price, lost = np.zeros((4, len(found)))
     for row, nodes in enumerate(found):
         workers = shares(site.pool, nodes, n_workers)
         members[row, : len(nodes)], counts[row, : len(nodes)] = nodes, workers
         compute_s[row], cpus[row] = _pace(site, nodes, workers)
         price[row] = math.fsum(site.price[i] for i in nodes)
-    return _Sets(members, counts, compute_s, cpus, price)
+        lost[row] = math.fsum(site.lost[i] for i in nodes)
+    return _Sets(members, counts, compute_s, cpus, price, lost)
 
 
 def _pace(site: Site, nodes: Sequence[int], workers: Sequence[int]) -> tuple[float, float]:
@@ -109,7 +113,7 @@ def _best_sets(site: Site, sets: _Sets) -> list[Placed]:
         for start in range(0, len(sets.price), n_rows)
     ]
     time_s, hidden_s = np.concatenate(blocks, axis=-1)
-    step_s = time_s.min(axis=0)
+    step_s = time_s.min(axis=0) * (1.0 + sets.lost)
     found = []
     for row in np.flatnonzero(_unbeaten(step_s, sets.price)).tolist():
         choice = _simplest(time_s[:, row])
@@ -189,6 +193,7 @@ def _as_ring(site: Site, plan: Plan) -> Placed:
     hidden_s = _hidden_s(site, found, compute_s, cpus).item()
     step_s = compute_s + copies_s + found.total_s(cpus).item() - hidden_s
     overlapped = replace(direct, options=replace(direct.options, overlap=hidden_s > 0.0))
+    step_s = site.with_losses_s(step_s, nodes)
     return Placed(overlapped, step_s, math.fsum(site.price[i] for i in nodes))
 
 

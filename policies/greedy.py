@@ -41,7 +41,7 @@ def tours(site: Site) -> tuple[Tour, ...]:
     seeds = _seeds(site, away_s)
     weights = (edge_s, _beside_bottleneck_s(site))
     positions = np.concatenate([_nearest_neighbours(seeds, weight) for weight in weights])
-    time_s = node_times_s(site, 1) + 2.0 * away_s[seeds]
+    time_s = (node_times_s(site, 1) + 2.0 * away_s[seeds]) * (1.0 + site.lost)
     time_s[np.arange(len(seeds)), seeds] = 0.0
     price = site.price / (site.price.max() or 1.0)
     return tuple(
@@ -87,6 +87,7 @@ def _promising(
         return list(orders)
     ranks = np.array(orders)
     step_s = step_times_s(site, ranks, node_times_s(site, n_workers))
+    step_s = step_s * (1.0 + site.lost[ranks].sum(axis=1))
     price = site.price[ranks].sum(axis=1)
     by_time = np.lexsort((price, step_s))
     cheapest = np.minimum.accumulate(np.concatenate([[np.inf], price[by_time][:-1]]))
@@ -153,6 +154,7 @@ def _seeds(site: Site, away_s: Floats) -> Ints:
     sizes = sorted({min(4 * 3**k, n - 1) for k in range(MAX_SEEDS - 1)})
     sorted_s = np.sort(away_s + np.diag(np.full(n, np.inf)), axis=1)
     near_s: Floats = sorted_s[:, : sizes[-1]].cumsum(axis=1)[:, np.array(sizes) - 1]
+    near_s *= 1.0 + site.lost[:, None]  # of nodes as near, those that are seldom lost
     cheapest = np.lexsort((near_s[:, 0], site.price))[0]
     return np.array(list(dict.fromkeys([cheapest, *near_s.argmin(axis=0)])))
 

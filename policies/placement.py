@@ -1,7 +1,8 @@
 """Which n of N nodes, and in what ring order.
 
-The slowest node and the narrowest edge set the pace, every edge's latency counts, and so does
-the price. Up to eight nodes all subsets and all rings are looked at; `greedy` takes over beyond.
+The slowest node and the narrowest edge set the pace, every edge's latency counts, and so do the
+price and how often nodes are lost. Up to eight nodes all subsets and all rings are looked at;
+`greedy` takes over beyond.
 """
 
 import math
@@ -21,6 +22,7 @@ from policies.links import Links
 from policies.schema import Plan, Workload
 from policies.sites import sites_of
 from policies.slices import Line
+from policies.spot import part_lost
 
 EXACT_UP_TO: Final = 8
 MAX_PLANS: Final = 6
@@ -32,9 +34,10 @@ RINGS_AT_ONCE: Final = 5040
 class Site:
     """A pool of nodes with everything that placing workers on them needs.
 
-    `price`, `cpus` and `alike` have shape `(N,)` in the order of `pool.nodes`, as do the rows
-    and columns of `links`. `alike[i]` is the first node that computes just like node `i`.
-    `groups` are partitions into near nodes, each of shape `(N,)`.
+    `price`, `lost`, `cpus` and `alike` have shape `(N,)` in the order of `pool.nodes`, as do the
+    rows and columns of `links`. `lost[i]` is how much longer, as a part of it, a job takes on node
+    `i` because the node may be taken back. `alike[i]` is the first node that computes just like
+    node `i`. `groups` are partitions into near nodes, each of shape `(N,)`.
     """
 
     pool: Pool
@@ -42,6 +45,7 @@ class Site:
     workload: Workload
     global_batch: int
     price: Floats
+    lost: Floats
     cpus: Floats
     alike: tuple[int, ...]
     groups: tuple[Ints, ...]
@@ -59,6 +63,10 @@ class Site:
         gpus = self.pool.gpus_per_worker
         return line_of(speed, self.held(i, sharing), gpus, sharing, n_nodes)
 
+    def with_losses_s(self, step_s: float, members: Sequence[int]) -> float:
+        """A step's time with its share of what losses of these nodes add to a job."""
+        return step_s * (1.0 + math.fsum(self.lost[i] for i in members))
+
     def held(self, i: int, sharing: int) -> float:
         """CPUs that each of `sharing` workers holds on node `i`."""
         share = float(self.cpus[i]) / sharing
@@ -67,7 +75,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A plan with the two numbers that placements are compared by."""
+    """A plan with the two numbers that placements are compared by.
+
+    `step_s` counts what losses of the plan's nodes add to a job, too.
+    """
 
     plan: Plan
     step_s: float
@@ -78,13 +89,14 @@ def site_of(pool: Pool, links: Links, workload: Workload, global_batch: int) -> 
     """The site of a pool, its links cut out of all nodes' links."""
     inner = links.among([node.id for node in pool.nodes])
     price = np.array([node.price_usd_per_h for node in pool.nodes])
+    lost = np.array([part_lost(node) for node in pool.nodes])
     cpus = np.array([node.usable_cpus for node in pool.nodes])
     first: dict[tuple[str, float], int] = {}
     alike = tuple(first.setdefault((n.kind, n.cpus), i) for i, n in enumerate(pool.nodes))
     groups = sites_of(inner.one_way_s)
     if max(pool.room) > 1:
         groups = (*groups, np.arange(len(pool.nodes)))
-    return Site(pool, inner, workload, global_batch, price, cpus, alike, groups)
+    return Site(pool, inner, workload, global_batch, price, lost, cpus, alike, groups)
 
 
 def placements(site: Site, n_workers: int) -> tuple[Placed, ...]:
@@ -142,7 +154,7 @@ def place(site: Site, members: Sequence[int], counts: Sequence[int], orders: Int
         step_s += ring_s + software_s(n, site.workload.payload_bytes, cpus)
     ranks = [members[j] for j in order for _ in range(counts[j])]
     price = math.fsum(site.price[i] for i in members)
-    return Placed(plan_of(site.pool, ranks), step_s, price)
+    return Placed(plan_of(site.pool, ranks), site.with_losses_s(step_s, members), price)
 
 
 def _best_ring(site: Site, members: Ints, counts: Ints, orders: Ints) -> tuple[Ints, float]:

@@ -23,6 +23,12 @@ def losses_per_h(plan: Plan, nodes: Sequence[Node]) -> float:
     return math.fsum(node.losses_per_h for node in nodes if node.id in held)
 
 
+def part_lost(node: Node) -> float:
+    """What losses of a node add to a job's time, as a part of it; before start-up is predicted."""
+    each_s = CONSTANTS.train_s + CONSTANTS.process_s + CONSTANTS.checkpoint_every_s / 2.0
+    return node.losses_per_h * each_s / S_PER_H
+
+
 def losses(plan: Plan, nodes: Sequence[Node], time_s: float, startup_s: float) -> Losses:
     """What losses add to a job of `time_s`.
 

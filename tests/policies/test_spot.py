@@ -70,6 +70,40 @@ def test_a_head_that_only_serves_is_part_of_a_plans_cost() -> None:
     assert chosen(case(limits=tight, upkeep_usd_per_h=0.1)).p_fits < fits
 
 
+def of_the_market(usd_per_h: float, losses_per_h: float, n: int, **limits):
+    """What is chosen of n nodes that stay, `s0`, … at $0.30/h, and n of the market, `m0`, …"""
+    stay = [node(f"s{i}") for i in range(n)]
+    market = [replace(node(f"m{i}", price=usd_per_h), losses_per_h=losses_per_h) for i in range(n)]
+    nodes = [*stay, *market]
+    net = network([each.id for each in nodes])
+    found = chosen(situation(nodes, net, work=LONG, limits=Limits(**limits)))
+    return "".join(sorted({name[0] for name in found.plan.nodes})), found.prediction
+
+
+@pytest.mark.parametrize("objective", ["time", "cost"])
+@pytest.mark.parametrize(("n_workers", "n"), [(1, 1), (2, 2), (5, 6)])
+def test_cheap_nodes_that_are_seldom_lost_are_taken(objective: str, n_workers: int, n: int) -> None:
+    kind, found = of_the_market(0.1, 0.02, n, workers=n_workers, objective=objective)
+    assert kind == "m"
+    kind, dearer = of_the_market(0.4, 0.0, n, workers=n_workers, objective=objective)
+    assert kind == "s"
+    assert found.cost_usd.mean < dearer.cost_usd.mean / 2
+
+
+@pytest.mark.parametrize(("losses_per_h", "kind"), [(0.02, "m"), (0.6, "s")])
+def test_of_nodes_alike_in_time_those_are_taken_that_cost_less_with_their_losses(
+    losses_per_h: float, kind: str
+) -> None:
+    found, _ = of_the_market(0.299, losses_per_h, 1, workers=1)
+    assert found == kind
+
+
+@pytest.mark.parametrize(("n_workers", "n"), [(1, 1), (2, 2), (5, 6)])
+def test_nodes_that_are_often_lost_are_left_where_time_counts(n_workers: int, n: int) -> None:
+    assert of_the_market(0.1, 5.0, n, workers=n_workers, objective="time")[0] == "s"
+    assert of_the_market(0.1, 5.0, n, workers=n_workers, objective="cost")[0] == "m"
+
+
 GPU_NODES = (
     node("a", cpus=32.0, price=12.0, kind="p3", gpus=4.0),
     node("b", cpus=16.0, price=6.0, kind="p3s", gpus=2.0),
