@@ -22,6 +22,7 @@ from launcher.cluster_file import ClusterFile, read_cluster_file
 from launcher.errors import ClusterError, LauncherError
 from launcher.head import LOOK, answers_in, complaint, parse_look
 from launcher.machines import RAY, Machines, make_machines
+from launcher.small_file import read_object, replace_file
 from launcher.worker.environment import environment
 
 logger = logging.getLogger(__name__)
@@ -192,20 +193,12 @@ def unsaved_runs(runs: Path, since: float) -> tuple[str, ...]:
 
 def read_notes(home: Path) -> dict[str, Any]:
     """What was noted on this head; nothing if there was no rule."""
-    try:
-        notes: dict[str, Any] = json.loads((home / NOTES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return notes
+    return read_object(home / NOTES)
 
 
 def write_notes(home: Path, notes: dict[str, Any]) -> None:
     """Note what a look from afar is told."""
-    path = home / NOTES
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(notes), encoding="utf-8")
-    beside.replace(path)
+    replace_file(home / NOTES, json.dumps(notes))
 
 
 def start(home: Path, rule: Rule) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from launcher.errors import ClusterError
 from launcher.node_agents import NodeAgents
 from launcher.problem import Problem
 from launcher.script_needs import ScriptNeeds
+from launcher.small_file import read_object, replace_file
 from launcher.worker.checkup import (
     NodeFacts,
     Peer,
@@ -289,12 +289,11 @@ def _key(nodes: Sequence[Node], needs: ScriptNeeds) -> str:
 
 def _remembered(cache: Path) -> "dict[str, Fit]":
     try:
-        known = json.loads(cache.read_text(encoding="utf-8"))
         return {
-            str(key): Fit(float(fit["at_s"]), dict(fit["allowed_cpus_by_node"]))
-            for key, fit in known.items()
+            key: Fit(float(fit["at_s"]), dict(fit["allowed_cpus_by_node"]))
+            for key, fit in read_object(cache).items()
         }
-    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return {}
 
 
@@ -302,9 +301,6 @@ def _remember(cache: Path, key: str, fit: "Fit") -> None:
     known = sorted(_remembered(cache).items(), key=lambda item: item[1].at_s)
     newest = {k: asdict(v) for k, v in [*known, (key, fit)][-_MAX_REMEMBERED:]}
     try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        beside = cache.with_name(f"{cache.name}.{os.getpid()}.new")  # another launch may write, too
-        beside.write_text(json.dumps(newest), encoding="utf-8")
-        beside.replace(cache)
+        replace_file(cache, json.dumps(newest))
     except OSError as error:
         log.warning("the checkup could not be remembered: %s", error)

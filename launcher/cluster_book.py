@@ -8,6 +8,7 @@ from pathlib import Path
 
 from launcher.codec import Codec, DecodeError
 from launcher.errors import StorageError
+from launcher.small_file import read_object, replace_file
 
 _CODEC = Codec()
 
@@ -51,12 +52,8 @@ class ClusterBook:
         Raises:
             StorageError: the folder cannot be written.
         """
-        path = self._path(entry.file)
-        beside = path.with_suffix(".new")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(_CODEC.encode(entry)), encoding="utf-8")
-            beside.replace(path)
+            replace_file(self._path(entry.file), json.dumps(_CODEC.encode(entry)))
         except OSError as error:
             raise StorageError(
                 f"{self.folder}, which remembers clusters, cannot be written: {error.strerror}. "
@@ -94,6 +91,6 @@ class ClusterBook:
 def _read(path: Path) -> Entry | None:
     """An entry; None if there is none, or it is damaged: nothing else rests on it."""
     try:
-        return _CODEC.decode(Entry, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, DecodeError):
+        return _CODEC.decode(Entry, read_object(path))
+    except DecodeError:
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from launcher.small_file import read_object, replace_file
 from launcher.worker.staging.manifest import Manifest, Source
 
 logger = logging.getLogger(__name__)
@@ -24,25 +25,16 @@ class DataRates:
 
     def of(self, manifest: Manifest) -> float | None:
         """The rate at which these data came last, in bytes per second; None: not known."""
-        rate = self._all().get(_key(manifest.sources))
+        rate = read_object(self.file).get(_key(manifest.sources))
         return rate if isinstance(rate, (int, float)) and rate > 0 else None
 
     def remember(self, manifest: Manifest, bytes_per_s: float) -> None:
         """Note a rate; a full disk only costs the memory."""
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            beside = self.file.with_name(f"{self.file.name}.new")
-            beside.write_text(json.dumps({**self._all(), _key(manifest.sources): bytes_per_s}))
-            beside.replace(self.file)
+            known = read_object(self.file)
+            replace_file(self.file, json.dumps({**known, _key(manifest.sources): bytes_per_s}))
         except OSError as error:
             logger.warning("The rate of the data cannot be remembered: %s", error)
-
-    def _all(self) -> dict[str, float]:
-        try:
-            found = json.loads(self.file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
 
 
 def _key(sources: Sequence[Source]) -> str:

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from threading import Event
 from typing import Any, Final
 
 from launcher.errors import DataError, UsageError
+from launcher.small_file import read_object, replace_file
 from launcher.worker.staging.copying import Copying, FullError
 from launcher.worker.staging.manifest import DataFile
 from launcher.worker.staging.origin import DataChangedError, DataMissingError, Origin
@@ -173,16 +173,10 @@ class Fetching:
         )
 
     def _read_book(self) -> dict[str, list[Any]]:
-        try:
-            noted = json.loads((self.folder / BOOK).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return noted if isinstance(noted, dict) else {}
+        return read_object(self.folder / BOOK)
 
     def _write_book(self) -> None:
-        temporary = self.folder / f"{BOOK}-{uuid.uuid4().hex}"
-        temporary.write_text(json.dumps(self._noted), encoding="utf-8")
-        temporary.replace(self.folder / BOOK)
+        replace_file(self.folder / BOOK, json.dumps(self._noted))
 
 
 def _stamp(path: Path) -> list[int]:

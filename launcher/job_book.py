@@ -6,6 +6,7 @@ from pathlib import Path
 
 from launcher.codec import Codec, DecodeError
 from launcher.errors import StorageError
+from launcher.small_file import read_object, replace_file
 
 _CODEC = Codec()
 
@@ -46,12 +47,8 @@ class JobBook:
         Raises:
             StorageError: the folder cannot be written.
         """
-        path = self.folder / f"{run}.json"
-        beside = path.with_suffix(".new")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(_CODEC.encode(place)), encoding="utf-8")
-            beside.replace(path)
+            replace_file(self.folder / f"{run}.json", json.dumps(_CODEC.encode(place)))
         except OSError as error:
             raise StorageError(
                 f"{self.folder}, which remembers runs afar, cannot be written: {error.strerror}. "
@@ -65,7 +62,6 @@ class JobBook:
     def find(self, run: str) -> JobPlace | None:
         """Where a run is, if it was sent from here."""
         try:
-            document = json.loads((self.folder / f"{run}.json").read_text(encoding="utf-8"))
-            return _CODEC.decode(JobPlace, document)
-        except (OSError, ValueError, DecodeError):
+            return _CODEC.decode(JobPlace, read_object(self.folder / f"{run}.json"))
+        except DecodeError:
             return None

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -10,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from launcher.small_file import read_object, replace_file
 from policies.schema import Interface, Link, Network, Node
 
 log = logging.getLogger(__name__)
@@ -44,22 +44,13 @@ def save(path: Path, nodes: Sequence[Node], network: Network) -> None:
     known = {**_read(path), _key(nodes): {"version": _VERSION, **asdict(named)}}
     newest = sorted(known.items(), key=lambda item: str(item[1].get("probed_at")))[-20:]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.new")  # another launch may write, too
-        beside.write_text(json.dumps(dict(newest)), encoding="utf-8")
-        beside.replace(path)
+        replace_file(path, json.dumps(dict(newest)))
     except OSError as error:
         log.warning("the network map could not be remembered: %s", error)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(known, dict):
-        return {}
-    return {key: value for key, value in known.items() if isinstance(value, dict)}
+    return {key: value for key, value in read_object(path).items() if isinstance(value, dict)}
 
 
 def _names(nodes: Sequence[Node]) -> dict[Node, str]:

@@ -1,6 +1,7 @@
 """What an hour of a node costs, and where that number comes from."""
 
 import csv
+import io
 import logging
 import math
 from collections import Counter
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from launcher.config import Environment
 from launcher.errors import ClusterError, StorageError
+from launcher.small_file import replace_file
 from policies.schema import PriceSource
 
 logger = logging.getLogger(__name__)
@@ -168,18 +170,16 @@ def write_prices(
     Raises:
         StorageError: the file cannot be written.
     """
-    beside = path.with_suffix(".new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         rows = _rows_of_others(path, cloud)
         for kind, usd in usd_per_h.items():
             values = (kind, cloud, str(usd), at.isoformat(), region)
             rows.append(dict(zip(COLUMNS, values, strict=True)))
-        with beside.open("w", encoding="utf-8", newline="") as lines:
-            writer = csv.DictWriter(lines, COLUMNS, extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(rows)
-        beside.replace(path)
+        lines = io.StringIO(newline="")
+        writer = csv.DictWriter(lines, COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+        replace_file(path, lines.getvalue())
     except OSError as error:
         raise StorageError(
             f"{path} cannot be written: {error.strerror}. Make it writable, or make room there."
