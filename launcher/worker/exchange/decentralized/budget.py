@@ -1,6 +1,7 @@
 """How many bytes a link can carry before the next step."""
 
 STEP_MEMORY = 0.8  # of the mean duration of steps, per step
+LONGEST = 4.0  # times the mean, that a step counts for: what takes longer is a validation, say
 RATE_MEMORY = 0.8  # of a link's bytes and times, per message
 PRIOR_S = 0.1  # of carrying, that a rate known before counts for
 FILL = 0.9  # of what a link carries; the rest keeps queues from growing
@@ -61,7 +62,9 @@ class StepClock:
         """A step ends and the next one begins."""
         if self._began_s is not None:
             took_s, before = now_s - self._began_s, self.step_s
-            self.step_s = (
-                took_s if before is None else STEP_MEMORY * before + (1 - STEP_MEMORY) * took_s
-            )
+            if before is None:
+                self.step_s = took_s
+            else:
+                lately_s = min(took_s, LONGEST * before)
+                self.step_s = STEP_MEMORY * before + (1 - STEP_MEMORY) * lately_s
         self._began_s = now_s

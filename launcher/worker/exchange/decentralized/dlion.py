@@ -5,17 +5,24 @@ knowledge transfer. Of the paper only the abstract could be had; all else here i
 own, see docs/decentralized.md.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from launcher.worker.exchange.decentralized.layout import Layout
-from launcher.worker.exchange.decentralized.message import HEADER_BYTES, Kind, Message, Outgoing
+from launcher.worker.exchange.decentralized.message import (
+    HEADER_BYTES,
+    NOTHING,
+    Kind,
+    Message,
+    Outgoing,
+)
 from launcher.worker.exchange.decentralized.residual import Residual
 from launcher.worker.exchange.decentralized.roster import Roster
 from launcher.worker.exchange.decentralized.rule import Replica, Step
-from launcher.worker.exchange.decentralized.sparse import VALUE_BYTES, Span, Vector
+from launcher.worker.exchange.decentralized.sparse import VALUE_BYTES, Span, Vector, is_finite
 from launcher.worker.exchange.decentralized.staleness import Staleness
 from launcher.worker.exchange.decentralized.transfer import (
     TransferOptions,
@@ -103,6 +110,8 @@ class Dlion:
             self._to_answer[source] = 0.0 if wants_all else 1.0 - self._options.transfer.merge
         elif message.kind is Kind.COPY:
             self._to_answer.setdefault(source, 1.0)
+        elif message.kind is Kind.REFUSAL:
+            self._forget_asked(source)
 
     def _take_weights(self, message: Message) -> None:
         is_copy, self._is_copy, self._asked = self._is_copy, False, None
@@ -223,10 +232,14 @@ class Dlion:
         if not self._to_answer:
             return []
         weights = Span(0, replica.read())
+        kind, part = (
+            (Kind.WEIGHTS, weights) if is_finite(weights.values) else (Kind.REFUSAL, NOTHING)
+        )
         answers = []
         for peer, left in self._to_answer.items():
-            self._residuals[peer].scale(left)
-            answers.append(Outgoing(peer, Message(Kind.WEIGHTS, self.roster.told(peer), weights)))
+            if kind is Kind.WEIGHTS:
+                self._residuals[peer].scale(left)
+            answers.append(Outgoing(peer, Message(kind, self.roster.told(peer), part)))
         self._to_answer.clear()
         return answers
 
@@ -252,13 +265,15 @@ class Dlion:
         return [Outgoing(peer, Message(Kind.REQUEST, self.roster.told(peer)))]
 
     def _merge(self, replica: Replica) -> None:
-        """Merges w := (1 − λ) · w + λ · w_pulled, unless this worker has caught up meanwhile."""
-        transfer = self._options.transfer
+        """Merges w := (1 − λ) · w + λ · w_pulled, unless this worker has caught up meanwhile.
+
+        One that has diverged has nothing to merge, and takes over all.
+        """
+        transfer, loss = self._options.transfer, self.roster.own.loss
+        part = transfer.merge if loss is None or math.isfinite(loss) else 1.0
         for is_owed, message in self._pulled:
             if is_owed or is_behind(transfer, self.roster.own, message.standing.loss):
-                weights = replica.read()
-                weights += np.float32(transfer.merge) * (message.part.values - weights)
-                replica.write(weights)
+                replica.write(_merged(replica.read(), message.part.values, part))
                 self.n_transfers += 1
         self._pulled.clear()
 
@@ -273,3 +288,11 @@ class Dlion:
         self._pulled.clear()
         self.is_new = False
         self.n_transfers += 1
+
+
+def _merged(own: Vector, pulled: Vector, part: float) -> Vector:
+    """(1 − λ) · own + λ · pulled, where λ = 1 takes nothing of weights that may not be finite."""
+    if part == 1.0:
+        return np.array(pulled, np.float32)
+    own += np.float32(part) * (pulled - own)
+    return own

@@ -22,6 +22,7 @@ from launcher.worker.exchange.decentralized.sparse import PartError
 
 LEAST_BYTES = 2048  # per step, on a link that is idle
 MEASURED_BYTES = 4096  # shorter messages tell the latency, longer ones the rate
+SILENT_S = 15  # after which a connection over which nothing gets through is given up
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ class Link:
                 connection.close()
                 return
             connection.settimeout(None)
+            notice_silence(connection)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection = connection
             self._rtt_s = min(self._rtt_s, rtt_s or self._rtt_s)
@@ -107,11 +109,16 @@ class Link:
             thread.start()
 
     def send(self, message: Message) -> None:
-        """Sends a message, after those before it; returns at once, and forgets it if down."""
+        """Sends a message, after those before it; returns at once, and forgets it if down.
+
+        Greetings go first: peers make nothing of what comes before them.
+        """
         packed = message.packed(self._size, self._generation)
         with self._changed:
             if self._connection is not None:
-                self._queue.append((message.kind, packed))
+                is_first = message.kind is Kind.GREETING
+                add = self._queue.appendleft if is_first else self._queue.append
+                add((message.kind, packed))
                 self._waiting_bytes += len(packed)
                 self.sent_bytes += len(packed)
                 self._changed.notify_all()
@@ -153,6 +160,9 @@ class Link:
             work(connection)
         except (OSError, PartError) as error:
             self._break(connection, str(error))
+        except Exception as error:  # noqa: BLE001 - or half a link would be left, which looks whole
+            _log.exception("the link to rank %d fails", self.peer)
+            self._break(connection, repr(error))
         else:
             self._break(connection, "the connection was closed")
 
@@ -223,6 +233,18 @@ class Work(Protocol):
     def __call__(self, connection: socket.socket) -> None:
         """Does it."""
         ...
+
+
+def notice_silence(connection: socket.socket) -> None:
+    """Lets the system give a connection up after `SILENT_S` of silence, as of a host cut off."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, SILENT_S // 3),
+        (socket.TCP_KEEPINTVL, SILENT_S // 3),
+        (socket.TCP_KEEPCNT, 2),
+        (socket.TCP_USER_TIMEOUT, 1000 * SILENT_S),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _fill(connection: socket.socket, into: bytearray) -> bool:

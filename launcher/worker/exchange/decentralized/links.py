@@ -14,6 +14,7 @@ from launcher.worker.exchange.transport.handshake import DATA, Acceptance, Hello
 from launcher.worker.exchange.transport.pulse import Target
 
 DRAIN_S = 5.0
+AGAIN_S = 0.5  # between two connections of one link, which may break at once
 
 
 class Links:
@@ -48,7 +49,7 @@ class Links:
         peers = [peer for peer in range(len(addresses)) if peer != rank]
         self._links = {peer: Link(peer, size, self, generation) for peer in peers}
         n_paths = max(len(own) for own in addresses)
-        self._dialer = Dialer(secret, rank)
+        self._dialer = Dialer(secret, rank, AGAIN_S)
         self._lines = {peer: self._line(peer) for peer in peers if peer < rank}
         own = [address for address in self._addresses[rank] if address is not None]
         self._doorman = Doorman(
@@ -96,12 +97,14 @@ class Links:
             link.close()
 
     def hear(self, source: int, message: Message) -> None:
-        """What a link tells."""
-        self._hearer.hear(source, message)
+        """What a link tells; nothing more when it is closed, as another model may be next."""
+        if not self._is_closed.is_set():
+            self._hearer.hear(source, message)
 
     def link_is_up(self, peer: int) -> None:
         """What a link tells."""
-        self._hearer.link_is_up(peer)
+        if not self._is_closed.is_set():
+            self._hearer.link_is_up(peer)
 
     def link_is_down(self, peer: int) -> None:
         """What a link tells; connects it again, if that is our part."""

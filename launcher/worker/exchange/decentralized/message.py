@@ -37,6 +37,7 @@ class Kind(IntEnum):
     RECEIPT = 7  # nothing; one message more has come
     STOP = 8  # nothing; the receiver should stop, too
     COPY = 9  # nothing; asks for the receiver's weights, to be kept and not merged
+    REFUSAL = 10  # nothing; the sender has no weights that are worth having
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class Standing:
         heard: steps that the receiver had taken, as far as the sender knew at that step.
         n_examples: of its last step.
         examples_per_s: its speed; None if not known yet.
-        loss: of its recent steps; None if not known yet.
+        loss: of its recent steps; None if not known yet. Infinite where it has diverged, which
+            peers get to know as None, so that they don't want its weights.
     """
 
     step: int = 0

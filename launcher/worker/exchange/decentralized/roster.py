@@ -1,5 +1,6 @@
 """Which peers there are, and how far each of them is."""
 
+import math
 from collections.abc import Iterable
 
 from launcher.worker.exchange.decentralized.message import Standing
@@ -81,6 +82,8 @@ class Roster:
 
 
 def _mean_loss(before: float | None, loss: float | None) -> float | None:
-    if loss is None or before is None:
-        return before if loss is None else loss
+    if loss is None:
+        return before
+    if before is None or not math.isfinite(before):
+        return loss
     return LOSS_MEMORY * before + (1 - LOSS_MEMORY) * loss

@@ -61,6 +61,12 @@ class Entries:
 Part = Span | Entries
 
 
+def is_finite(vector: Vector) -> bool:
+    """Whether all entries are, and so are sums of many such vectors: its norm is below 1e19."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(np.dot(vector, vector)))
+
+
 def size_bytes(n_entries: int, size: int) -> int:
     """Bytes of `n_entries` scattered entries of a vector of `size`, in the shortest form."""
     return min(

@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -13,10 +12,10 @@ from launcher.worker.exchange.decentralized.budget import StepClock
 from launcher.worker.exchange.decentralized.dlion import Dlion
 from launcher.worker.exchange.decentralized.figures import Figures
 from launcher.worker.exchange.decentralized.layout import Layout
-from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing, Standing
+from launcher.worker.exchange.decentralized.network import Network, OpenNetwork
 from launcher.worker.exchange.decentralized.rule import NewRule, Replica, Rule, Step
-from launcher.worker.exchange.decentralized.sparse import Span, Vector
+from launcher.worker.exchange.decentralized.sparse import Span, Vector, is_finite
 
 CONNECT_S = 120.0  # until the slowest worker has made its model
 GONE_S = 5.0  # without a link, until a peer counts as lost
@@ -25,36 +24,13 @@ FIRST = 0  # the rank that keeps the model
 SETTLE_S = 60.0  # for the best worker's weights when training ends
 COPY_S = 30.0  # for a better worker's weights that a checkpoint is to hold
 N_COMPARED = 64  # weights, to tell whether workers begin alike
+N_GENERATIONS = 1 << 16  # of models, as messages count them
+DIVERGED = (
+    "the gradient of step %d on worker %d isn't finite, and is left out, as are others like it. "
+    "If the loss stays nan, training has diverged: lower the learning rate, or clip gradients"
+)
 
 _log = logging.getLogger(__name__)
-
-
-class Network(Protocol):
-    """Links to peers; `links.Links` is one."""
-
-    def send(self, outgoing: Outgoing) -> None:
-        """Sends a message; returns at once."""
-        ...
-
-    def send_to_all(self, message: Message) -> None:
-        """Sends a message to all that are there."""
-        ...
-
-    def capacity_bytes(self, step_s: float | None) -> dict[int, int]:
-        """What the link to each peer carries until the next step."""
-        ...
-
-    def up(self) -> set[int]:
-        """The peers that are there."""
-        ...
-
-    def close(self) -> None:
-        """Ends all connections."""
-        ...
-
-
-OpenNetwork = Callable[[int, Hearer, int], Network]
-"""Opens the links for a model's vector of so many entries, and of this generation."""
 
 
 class Training:
@@ -97,10 +73,14 @@ class Training:
         self._speed, self._steps = Speed(), StepClock()
         self._resting: Replica | None = None
         self._copy_by_s: float | None = None
+        self._has_diverged = False
         self.is_told_to_stop = False
 
     def open(self, sizes: Sequence[int], replica: Replica, model: Hashable = None) -> None:
         """Begins to exchange a model; blocks until the peers are there, or for `connect_s`.
+
+        Peers that were lost while the model before was trained are waited for only as long as one
+        takes to answer that has gone on to this one.
 
         Args:
             sizes: of its variables, in entries.
@@ -110,9 +90,11 @@ class Training:
         if self._layout is not None and model == self._model:
             return
         self.close()
-        self._model, self._generation = model, self._generation + 1
+        self._model, self._generation = model, (self._generation + 1) % N_GENERATIONS
         weights, layout = replica.read(), Layout(sizes)
         with self._changed:
+            self._give_up_the_gone()
+            living = set(self._peers) - self._lost
             self._greetings.clear()
             self._down_since_s.clear()
             self._lost.clear()
@@ -124,11 +106,14 @@ class Training:
             self._network = network
             for peer in network.up():
                 self._greet(peer)
-            self._changed.wait_for(
-                lambda: len(self._greetings) == len(self._peers), self._connect_s
-            )
+            self._wait_for(set(self._peers), min(GONE_S, self._connect_s))
+            self._wait_for(living, self._connect_s)
             self._rule = self._new_rule(layout)
             self._steps.tick(self._clock())
+
+    def _wait_for(self, peers: set[int], timeout_s: float) -> None:
+        """Until so many have greeted."""
+        self._changed.wait_for(lambda: peers <= self._greetings.keys(), timeout_s)
 
     def _new_rule(self, layout: Layout) -> Rule:
         """Of those that are there; one that begins with other weights, or later, is new."""
@@ -151,7 +136,8 @@ class Training:
 
         Args:
             replica: the weights that the gradient was computed at; may be changed.
-            gradient: mean over this worker's examples, shape `(d,)`.
+            gradient: mean over this worker's examples, shape `(d,)`. One that is not finite is
+                neither sent nor applied, so that it cannot spoil a replica for good.
             n_examples: of this step.
             loss: mean over them; None if not known.
             busy_s: how long computing took.
@@ -171,12 +157,20 @@ class Training:
                 self._give_up_the_gone()
             if was_new and not _is_new(rule):
                 return applied.gradient  # nothing: the gradient was of other weights
+            if not is_finite(gradient):
+                self._warn_of_divergence(rule.roster.own.step)
+                gradient, loss = np.zeros_like(gradient), float("inf")
             speed = self._speed.examples_per_s
             step = Step(gradient, n_examples, loss, speed)
             outgoing = rule.step(applied, step, network.capacity_bytes(self._steps.step_s))
         for each in outgoing:
             network.send(each)
         return applied.gradient
+
+    def _warn_of_divergence(self, step: int) -> None:
+        if not self._has_diverged:
+            _log.warning(DIVERGED, step, self.rank)
+        self._has_diverged = True
 
     def settle(self, replica: Replica, timeout_s: float = SETTLE_S) -> None:
         """Gives the first worker, which keeps the model, the best one's weights; blocks it so long.
@@ -278,14 +272,14 @@ class Training:
             rule = self._rule
             if not isinstance(rule, Dlion):
                 return None
-            staleness = rule.staleness
+            staleness, loss = rule.staleness, rule.roster.own.loss
             return Figures(
                 rule.roster.own.step,
                 rule.n_transfers,
                 staleness.n_dropped,
                 staleness.mean,
                 staleness.oldest,
-                rule.roster.own.loss,
+                None if loss is None or not np.isfinite(loss) else loss,
                 rule.n_percent_by_peer(),
             )
 
@@ -330,6 +324,7 @@ class Training:
         return self._rule.answers(self._resting)
 
     def _hear_greeting(self, source: int, greeting: Message) -> None:
+        self._down_since_s.pop(source, None)  # a link of another model would carry no greeting
         self._greetings.setdefault(source, greeting)  # what it began with, not where it is now
         rule = self._rule
         if rule is None:
@@ -343,13 +338,12 @@ class Training:
     def link_is_up(self, peer: int) -> None:
         """Messages can be sent to a peer."""
         with self._changed:
-            self._down_since_s.pop(peer, None)
             self._greet(peer)
 
     def link_is_down(self, peer: int) -> None:
         """What was on its way to and from a peer is lost, and made up for by a transfer."""
         with self._changed:
-            self._down_since_s[peer] = self._clock()
+            self._down_since_s.setdefault(peer, self._clock())
             if isinstance(self._rule, Dlion):
                 self._rule.interrupted(peer)
             self._changed.notify_all()
@@ -365,10 +359,11 @@ class Training:
         now_s = self._clock()
         for peer, since_s in list(self._down_since_s.items()):
             if now_s - since_s > GONE_S and self._rule is not None:
-                _log.info("worker %d is gone; training goes on without it", peer)
                 del self._down_since_s[peer]
-                self._lost.add(peer)
-                self._rule.lost(peer)
+                if peer not in self._lost:
+                    _log.info("worker %d is gone; training goes on without it", peer)
+                    self._lost.add(peer)
+                    self._rule.lost(peer)
 
 
 def _is_new(rule: Rule) -> bool:

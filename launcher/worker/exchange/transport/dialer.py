@@ -1,8 +1,10 @@
 """The connecting side: dials a path until it is up, and again when it broke."""
 
 import logging
+import math
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -29,6 +31,7 @@ class Line:
         is_up: whether the path can be used.
         attach: takes a connection and the round-trip time in seconds.
         last_failure: why it did not work last time.
+        connected_s: when it was connected last.
     """
 
     target: Target
@@ -36,6 +39,7 @@ class Line:
     attach: Callable[[socket.socket, float], None]
     last_failure: str = "nobody answered"
     is_dialing: bool = field(default=False)
+    connected_s: float = field(default=-math.inf)
 
 
 class Dialer:
@@ -44,10 +48,11 @@ class Dialer:
     Args:
         secret: of the run.
         rank: our own.
+        again_s: least time between two connections of a line.
     """
 
-    def __init__(self, secret: bytes, rank: int) -> None:
-        self._secret, self._rank = secret, rank
+    def __init__(self, secret: bytes, rank: int, again_s: float = 0.0) -> None:
+        self._secret, self._rank, self._again_s = secret, rank, again_s
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -76,6 +81,8 @@ class Dialer:
     def _dial(self, line: Line) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._is_over(line):
+            if self._over.wait(max(0.0, line.connected_s + self._again_s - time.monotonic())):
+                continue
             try:
                 connection, rtt_s = self._connect(line.target)
             except (OSError, HandshakeError) as error:
@@ -83,6 +90,7 @@ class Dialer:
                 self._over.wait(pause_s)
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
             else:
+                line.connected_s = time.monotonic()
                 line.attach(connection, rtt_s)
 
     def _is_over(self, line: Line) -> bool:

@@ -116,6 +116,17 @@ def test_the_duration_of_steps_is_their_mean_of_late():
     assert clock.step_s == pytest.approx(0.2)
 
 
+def test_a_pause_between_two_steps_does_not_fill_links_with_what_they_carry_meanwhile():
+    clock = StepClock()
+    clock.tick(0.0)
+    clock.tick(0.1)
+    clock.tick(30.0)  # a validation
+    assert clock.step_s < 0.2
+    for i in range(1, 30):
+        clock.tick(30.0 + 0.5 * i)  # but steps that stay long do count
+    assert clock.step_s == pytest.approx(0.5, rel=0.02)
+
+
 def at(loss, step=10):
     return Standing(step=step, loss=loss)
 

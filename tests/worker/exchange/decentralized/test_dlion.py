@@ -174,3 +174,31 @@ def test_a_copy_of_better_weights_is_kept_and_not_merged():
     assert not worse.is_asking
     assert worse.n_transfers == 0
     assert better.ask_copy({0: AMPLE}) == []  # nobody is better
+
+
+def test_one_that_has_diverged_takes_over_all_of_anothers_weights():
+    options = DlionOptions(transfer=TransferOptions(every_steps=3))
+    workers = company(2, options)
+    workers.replicas[0].write(np.full(LAYOUT.size, np.nan))
+    workers.replicas[1].write(np.ones(LAYOUT.size))
+    for _ in range(5):
+        for rank, loss in enumerate((np.inf, 1.0)):
+            workers.step(rank, step_of(np.zeros(LAYOUT.size), loss=loss))
+        workers.deliver()
+    np.testing.assert_array_equal(workers.weights(0), np.ones(LAYOUT.size))
+    workers.step(0, step_of(np.zeros(LAYOUT.size), loss=2.0))
+    assert workers.rules[0].roster.own.loss == 2.0  # what came before counts no more
+
+
+def test_weights_that_are_not_finite_are_refused_to_those_who_ask_for_them():
+    workers = company(2, DlionOptions(transfer=TransferOptions(every_steps=3)))
+    workers.replicas[1].write(np.full(LAYOUT.size, np.inf))
+    for _ in range(3):
+        for rank, loss in enumerate((9.0, 1.0)):
+            workers.step(rank, step_of(np.zeros(LAYOUT.size), loss=loss))
+        workers.deliver()
+    assert workers.rules[0].is_asking
+    (answer,) = workers.step(1, step_of(np.zeros(LAYOUT.size)))
+    assert answer.message.kind is Kind.REFUSAL
+    workers.deliver()
+    assert not workers.rules[0].is_asking

@@ -1,11 +1,14 @@
 """Connections that come and go, over loopback."""
 
 import contextlib
+import socket
 import threading
+import time
 
 import numpy as np
 import pytest
 
+from launcher.worker.exchange.decentralized.link import notice_silence
 from launcher.worker.exchange.decentralized.links import Links
 from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing, Standing
 from launcher.worker.exchange.decentralized.sparse import Entries, Span
@@ -126,6 +129,67 @@ def test_messages_of_another_model_break_the_link():
     assert not diaries[1].messages
     for each in links:
         each.close()
+
+
+def test_a_link_that_breaks_at_once_is_not_dialed_without_a_pause(monkeypatch):
+    monkeypatch.setattr("launcher.worker.exchange.decentralized.links.AGAIN_S", 0.1)
+    sockets = listening(2)
+    addresses, times_s = addresses_of(sockets), []
+
+    class Greeter(Diary):
+        def link_is_up(self, peer):
+            times_s.append(time.monotonic())
+            links[0].send(Outgoing(1, Message(Kind.GREETING, Standing())))
+            super().link_is_up(peer)
+
+    diaries, links = [Greeter(), Diary()], []
+    for rank, diary in enumerate(diaries):  # of two models, so that no message is understood
+        links.append(Links(rank, addresses, SECRET, SIZE, diary, rank, sockets[rank]))
+    diaries[0].wait(lambda: len(times_s) >= 4)
+    for each in links:
+        each.close()
+    assert times_s[3] - times_s[0] > 2 * 0.1  # of two full pauses at least
+
+
+def test_a_greeting_is_heard_first_whatever_is_sent_before_it():
+    class Hasty(Diary):
+        def link_is_up(self, peer):
+            for kind in (Kind.REQUEST, Kind.GREETING):
+                links[0].send(Outgoing(peer, Message(kind, Standing())))
+
+    sockets, diaries, links = listening(2), [Hasty(), Diary()], []
+    addresses = addresses_of(sockets)
+    for rank, diary in enumerate(diaries):
+        links.append(Links(rank, addresses, SECRET, SIZE, diary, 0, sockets[rank]))
+    diaries[1].wait(lambda: len(diaries[1].messages) == 2)
+    assert [message.kind for _, message in diaries[1].messages] == [Kind.GREETING, Kind.REQUEST]
+    for each in links:
+        each.close()
+
+
+def test_whatever_goes_wrong_with_a_message_breaks_the_link_which_comes_again(caplog):
+    with opened(SIZE, SIZE) as (links, diaries, _):
+        diaries[0].wait(lambda: diaries[0].ups)
+        diaries[1].wait(lambda: diaries[1].ups)
+        diaries[1].hear = lambda source, message: message.no_such_thing
+        links[0].send(Outgoing(1, gradient(1)))
+        diaries[1].wait(lambda: diaries[1].downs)
+        del diaries[1].hear
+        diaries[1].wait(lambda: len(diaries[1].ups) == 2)
+        diaries[0].wait(lambda: len(diaries[0].ups) == 2)
+        links[0].send(Outgoing(1, gradient(2)))
+        diaries[1].wait(lambda: diaries[1].messages)
+    assert "the link to rank 0 fails" in caplog.text
+    assert "no_such_thing" in caplog.text
+
+
+def test_a_connection_that_is_cut_is_given_up_by_the_system():
+    with socket.socket() as connection:
+        notice_silence(connection)
+        unanswered_ms = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        idle_s = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert (unanswered_ms, idle_s) == (15_000, 5)
 
 
 def test_ranks_without_a_common_network_are_refused():

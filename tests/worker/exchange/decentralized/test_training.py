@@ -210,6 +210,51 @@ def test_another_model_of_the_same_size_is_not_mixed_up_with_the_first_one(pair)
     assert [rank.training.figures().n_steps for rank in ranks] == [2, 2]
 
 
+def test_those_who_have_gone_on_to_another_model_count_as_lost_until_one_follows(pair, monkeypatch):
+    monkeypatch.setattr("launcher.worker.exchange.decentralized.training.GONE_S", 0.05)
+    ranks, _ = pair
+    together(ranks, 5)
+    opening = threading.Thread(target=ranks[0].open, args=("second",))
+    opening.start()
+    while 0 in ranks[1].training.speeds():
+        ranks[1].steps(1)
+    ranks[1].open("second")
+    opening.join(5)
+    together(ranks, 200)
+    assert max(rank.distance for rank in ranks) < 0.4
+
+
+def test_another_model_does_not_wait_for_the_dead(pair, monkeypatch):
+    monkeypatch.setattr("launcher.worker.exchange.decentralized.training.GONE_S", 0.05)
+    ranks, _ = pair
+    ranks[0].training._connect_s = 600.0
+    together(ranks, 5)
+    ranks[1].training.close()
+    while 1 in ranks[0].training.speeds():
+        ranks[0].steps(1)
+    opening = threading.Thread(target=ranks[0].open, args=("second",), daemon=True)
+    opening.start()
+    opening.join(30)
+    assert not opening.is_alive()
+    ranks[0].steps(1)
+
+
+def test_a_gradient_that_is_not_finite_is_neither_sent_nor_applied(pair, caplog):
+    ranks, _ = pair
+    together(ranks, 5)
+    for value in (np.nan, np.inf, np.float32(1e30)):  # the last one's norm overflows
+        gradient = np.zeros(sum(SIZES), np.float32)
+        gradient[3] = value
+        total = ranks[0].training.exchange(ranks[0].replica, gradient, 4, 0.5, 0.01)
+        assert np.isfinite(total).all()
+        assert ranks[0].training.figures().loss is None
+    together(ranks, 5)
+    for rank in ranks:
+        assert np.isfinite(rank.replica.weights).all()
+        assert np.isfinite(rank.training.figures().loss)
+    assert caplog.text.count("isn't finite, and is left out") == 1
+
+
 def test_a_stop_reaches_all(pair):
     ranks, _ = pair
     ranks[0].training.stop_all()
