@@ -109,7 +109,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
         provider=kind,
         head=head,
         workers=workers,
-        n_nodes=1 + (_n_local(words, workers) if head is not None else _n_cloud(words)),
+        n_nodes=1 + (_n_local(words, workers) if head is not None else _n_cloud(words, path)),
         has_docker=bool(_mapping(words, "docker", path)),
         has_setup=kind != LOCAL or any(words.get(key) for key in SETUP_KEYS),
         ssh=SshAccess(
@@ -151,7 +151,9 @@ def _load(path: Path) -> Mapping[str, Any]:
     try:
         words = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"The cluster file {path} cannot be read: {error.strerror}.") from error
+        raise UsageError(
+            f"The cluster file {path} cannot be read: {error.strerror}. {_remedy(error)}"
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" (line {line + 1})"
@@ -162,6 +164,18 @@ def _load(path: Path) -> Mapping[str, Any]:
             "scripts/clusters/local.yaml for examples."
         )
     return words
+
+
+def _remedy(error: OSError) -> str:
+    """What to do about a file that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return (
+            "Check its path. The launcher's folder has files to copy: cluster.yaml, and "
+            "scripts/clusters for other clouds and for machines of your own."
+        )
+    if isinstance(error, IsADirectoryError):
+        return "Name a file in it."
+    return "Check its rights."
 
 
 def _named_nodes(provider: Mapping[str, Any], path: Path) -> tuple[str | None, tuple[str, ...]]:
@@ -181,13 +195,22 @@ def _n_local(words: Mapping[str, Any], workers: Sequence[str]) -> int:
     return min([len(workers), *(n for n in wanted if isinstance(n, int))])
 
 
-def _n_cloud(words: Mapping[str, Any]) -> int:
+def _n_cloud(words: Mapping[str, Any], path: Path) -> int:
     """Workers that are up from the start."""
-    types = words.get("available_node_types")
-    if not isinstance(types, dict):
-        return int(words.get("min_workers") or 0)
-    head = words.get("head_node_type")
-    return sum(int(kind.get("min_workers") or 0) for name, kind in types.items() if name != head)
+    if not isinstance(words.get("available_node_types"), dict):
+        return _n_from_start(words, "", path)
+    types = _mapping(words, "available_node_types", path)
+    n_by_type = {
+        name: _n_from_start(_mapping(types, name, path), f"{name}: ", path) for name in types
+    }
+    return sum(n for name, n in n_by_type.items() if name != words.get("head_node_type"))
+
+
+def _n_from_start(about: Mapping[str, Any], where: str, path: Path) -> int:
+    n = about.get("min_workers") or 0
+    if not isinstance(n, int) or n < 0:
+        raise UsageError(f"{path}: {where}min_workers is {n}. Give a whole number, 0 or more.")
+    return n
 
 
 def _preparation(words: Mapping[str, Any], path: Path) -> Preparation:

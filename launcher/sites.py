@@ -13,7 +13,7 @@ from launcher.budget import Upkeep
 from launcher.cluster_book import Entry
 from launcher.cluster_file import ClusterFile, read_cluster_file
 from launcher.clusters import Desk
-from launcher.errors import BudgetTooSmallError
+from launcher.errors import BudgetTooSmallError, UsageError
 from launcher.head import UpNode
 from launcher.job_book import JobPlace
 from launcher.jobs import Jobs, RayJobs
@@ -236,4 +236,10 @@ def site_of(place: JobPlace, desk: Desk) -> AnySite:
     """
     if place.address is not None:
         return AddressSite(place.address)
-    return FileSite.of(Path(str(place.cluster)), Path(place.folder), desk)
+    path = Path(str(place.cluster))
+    if not path.is_file():
+        raise UsageError(
+            f"The run was sent to the cluster of {path}, and that file is gone. Put it back, or "
+            "name the file where it is now: --cluster FILE"
+        )
+    return FileSite.of(path, Path(place.folder), desk)

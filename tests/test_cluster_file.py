@@ -8,6 +8,7 @@ from launcher.cluster_file import ClusterFile, SshAccess, ray_command, read_clus
 from launcher.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
+TYPES = "provider: {{type: aws}}\navailable_node_types:\n  {}"
 LOCAL = "provider: {type: local, head_ip: a, worker_ips: [b, c]}\n"
 
 
@@ -65,6 +66,9 @@ def test_ray_is_called_as_the_file_calls_it(commands: tuple[str, ...], found: st
         ("provider: {region: x}", "has no provider type"),
         ("provider: {type: local, head_ip: a, worker_ips: b}", "without head_ip and a list of"),
         ("provider: {type: aws}\nauth: [x]", "auth must hold keys and values"),
+        ("provider: {type: aws}\nmin_workers: -1", "min_workers is -1. Give a whole number"),
+        (TYPES.format("cpu: [x]"), "cpu must hold keys and values"),
+        (TYPES.format("cpu: {min_workers: two}"), "cpu: min_workers is two. Give a whole number"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -73,5 +77,8 @@ def test_a_file_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str) -
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no\.yaml cannot be read: No such file or directory"):
+    said = r"no\.yaml cannot be read: No such file or directory\. Check its path\..*cluster\.yaml"
+    with pytest.raises(UsageError, match=said):
         read_cluster_file(tmp_path / "no.yaml")
+    with pytest.raises(UsageError, match=r"cannot be read: Is a directory\. Name a file in it\."):
+        read_cluster_file(tmp_path)

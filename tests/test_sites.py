@@ -8,7 +8,7 @@ from launcher.auto_down import Rule
 from launcher.cluster_book import Entry
 from launcher.cluster_file import read_cluster_file
 from launcher.clusters import Desk, set_rule, stands
-from launcher.errors import BudgetTooSmallError, ClusterError
+from launcher.errors import BudgetTooSmallError, ClusterError, UsageError
 from launcher.job_book import JobBook, JobPlace
 from launcher.jobs import RayJobs, is_dashboard
 from launcher.rented import RentedNode
@@ -74,6 +74,11 @@ def test_a_place_leads_back_to_its_cluster(tmp_path: Path) -> None:
     again = site_of(by_file, desk)
     assert again == FileSite(file, tmp_path, desk)
     assert by_file.option == f"--cluster {file.path}"
+    file.path.unlink()
+    with pytest.raises(
+        UsageError, match=r"that file is gone\. Put it back, or name .* --cluster F"
+    ):
+        site_of(by_file, desk)
     by_address = JobPlace("job-1", "/x", address="http://far:8265")
     assert site_of(by_address, desk) == AddressSite("http://far:8265")
     assert by_address.option == "--address http://far:8265"
