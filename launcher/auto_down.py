@@ -148,7 +148,7 @@ class HeadCluster:
         """Who uses it; nobody can where Ray does not answer."""
         try:
             done = subprocess.run(
-                [sys.executable, "-c", LOOK],
+                [sys.executable, "-P", "-c", LOOK],
                 check=False,
                 env=environment(),
                 stdin=subprocess.DEVNULL,
@@ -209,7 +209,7 @@ def start(home: Path, rule: Rule) -> None:
     (home / LOG).parent.mkdir(parents=True, exist_ok=True)
     with (home / LOG).open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, "watch", f"{rule.idle_s:g}", json.dumps(rule.when_done)],
+            [sys.executable, "-P", "-m", MODULE, "watch", *_words(rule)],
             env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -219,6 +219,10 @@ def start(home: Path, rule: Rule) -> None:
         )
     write_notes(home, {"pid": process.pid, "idle_s": rule.idle_s, "when_done": rule.when_done})
     sys.stdout.write(f"{STARTED}\n")
+
+
+def _words(rule: Rule) -> tuple[str, str]:
+    return f"{rule.idle_s:g}", json.dumps(rule.when_done)
 
 
 def _is_ours(pid: object) -> bool:

@@ -170,7 +170,8 @@ def in_steps(commands: Sequence[str], file: ClusterFile) -> str:
 
     Ray's daemons keep the output that they are given, so ssh would never end: it is a file.
     """
-    steps = " && ".join(f"{{ {command.rstrip().rstrip(';')}; }}" for command in commands)
+    # A line's end, and no semicolon: a command may end with `&` or a comment.
+    steps = " && ".join(f"{{ {command.rstrip().rstrip(';')}\n}}" for command in commands)
     return (
         f"export RAY_HEAD_IP={shlex.quote(str(file.head))}; log=$(mktemp); "
         f"{{ {steps}; }} >$log 2>&1 </dev/null; code=$?; tail -n 20 $log; rm -f $log; exit $code"

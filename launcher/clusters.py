@@ -207,7 +207,7 @@ def _copy_with(images: Mapping[str, str], file: ClusterFile, desk: Desk) -> Path
 
 def _start_auto_down(file: ClusterFile, machines: Machines, rule: Rule) -> None:
     words = [AUTO_DOWN, "start", f"{rule.idle_s:g}", json.dumps(rule.when_done)]
-    command = f"{python_command(file)} -m {' '.join(map(shlex.quote, words))}"
+    command = f"{python_command(file)} -P -m {' '.join(map(shlex.quote, words))}"
     ended = on_head(file, machines, command, lambda _: None)
     if not any(STARTED in line for line in ended.said):
         raise ClusterError(

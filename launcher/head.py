@@ -285,7 +285,7 @@ def _ask(
     words: tuple[str, ...],
     heard: Callable[[str], None],
 ) -> Ended:
-    command = f"{python_command(file)} -c {' '.join(map(shlex.quote, words))}"
+    command = f"{python_command(file)} -P -c {' '.join(map(shlex.quote, words))}"
     return on_head(file, machines, command, heard)
 
 

@@ -64,9 +64,12 @@ class RealMachines:
     filters: tuple[str, ...] = ()
 
     def here(self, module: str, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
-        """Run `python -m MODULE WORDS` here; `heard` gets each line as it comes."""
+        """Run `python -P -m MODULE WORDS` here; `heard` gets each line as it comes.
+
+        Modules in the folder where the command is called are not Ray's business, hence `-P`.
+        """
         said: list[str] = []
-        command = ["env", *self.variables, sys.executable, "-m", module, *words]
+        command = ["env", *self.variables, sys.executable, "-P", "-m", module, *words]
         with (
             self.log.open("a", encoding="utf-8") as log,
             subprocess.Popen(
@@ -94,14 +97,15 @@ class RealMachines:
 
     def copy(self, address: str, source: str, place: str, timeout_s: float) -> Ended:
         """Copy a file or a folder from here to a machine, as the cluster file's mounts are."""
-        path, there = Path(source).expanduser(), place.removeprefix("~/")  # both tools begin in ~
+        path, there = Path(source).expanduser(), _from_home(place)
         folder = there if path.is_dir() else str(Path(there).parent)
         made = self.on(address, f"mkdir -p {shlex.quote(folder)}", timeout_s)
         if made.code != 0:
             return made
         *ssh, who = ssh_words(self.ssh, address)
         ends = (f"{path}/", f"{who}:{there}/") if path.is_dir() else (str(path), f"{who}:{there}")
-        words = ["rsync", "--rsh", shlex.join(ssh), "-az", *self.filters, *ends]
+        as_it_is = ["--protect-args"] if shlex.quote(there) != there else []
+        words = ["rsync", "--rsh", shlex.join(ssh), "-az", *as_it_is, *self.filters, *ends]
         return self._run(address, f"copies {source} to {place}", words, timeout_s)
 
     def _run(self, address: str, what: str, words: Sequence[str], timeout_s: float) -> Ended:
@@ -126,6 +130,11 @@ class RealMachines:
         with self.log.open("a", encoding="utf-8") as log:
             log.write("".join(f"{address}: {line}\n" for line in (what, *said)))
         return Ended(done.returncode, said)
+
+
+def _from_home(place: str) -> str:
+    """A place on a machine for tools that begin in its user's home folder."""
+    return "." if place in {"~", "~/"} else place.removeprefix("~/")
 
 
 def make_machines(file: ClusterFile, logs: Path) -> RealMachines:

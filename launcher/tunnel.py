@@ -40,7 +40,7 @@ class Tunnel:
     file: ClusterFile
     variables: Sequence[str]
     log: Path
-    words: tuple[str, ...] = (sys.executable, "-m", RAY)
+    words: tuple[str, ...] = (sys.executable, "-P", "-m", RAY)
     port: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)

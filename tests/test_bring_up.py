@@ -1,6 +1,8 @@
 """Clusters brought up: who has joined, who is started by hand, who is named."""
 
 import json
+import shlex
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,6 +126,19 @@ def test_a_missing_node_is_prepared_as_the_file_says_before_ray_starts_there() -
     calls = [call[1] for call in machines.calls if call[0] == "b"]
     assert [in_steps(("first",), file), ". to ~/x", in_steps(("install",), file)] == calls[:3]
     assert len(calls) == 4
+
+
+@pytest.mark.parametrize("command", ["echo started;", "echo started # at last", "echo started &"])
+def test_a_step_may_end_as_any_line_of_a_shell(command: str) -> None:
+    steps = in_steps((command, "wait", "echo then"), a_file())
+    done = subprocess.run(["bash", "-c", steps], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["started", "then"]
+
+
+def test_a_step_that_fails_is_the_last() -> None:
+    steps = in_steps(("false", "echo then"), a_file())
+    done = subprocess.run(["bash", "-c", steps], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_a_node_that_cannot_be_prepared_is_named_with_the_reason() -> None:
@@ -250,6 +265,38 @@ def test_a_machine_that_cannot_be_reached_ends_with_the_reason(tmp_path: Path) -
     ended = machines.on("192.0.2.1", "true", 20)
     assert ended.code != 0
     assert ended.reason
+
+
+@pytest.mark.parametrize(
+    ("place", "there", "is_plain"),
+    [("~/my größe", "my größe", False), ("/opt/x", "/opt/x", True), ("~", ".", True)],
+)
+def test_files_are_copied_to_places_as_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, there: str, is_plain: bool
+) -> None:
+    ran: list[list[str]] = []
+
+    def run(words: list[str], **_: Any) -> Any:
+        ran.append(words)
+        return subprocess.CompletedProcess(words, 0, "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    machines = RealMachines(SshAccess("me", None, None), (), tmp_path / "log")
+    machines.copy("b", str(tmp_path), place, 1.0)
+    made, copied = ran
+    assert shlex.quote(f"mkdir -p {shlex.quote(there)}")[1:-1] in made[-1]
+    assert copied[-2:] == [f"{tmp_path}/", f"me@b:{there}/"]
+    assert ("--protect-args" in copied) != is_plain
+
+
+def test_what_lies_in_the_folder_of_the_call_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "this.py").write_text("print('mine')")
+    monkeypatch.chdir(tmp_path)
+    machines = RealMachines(SshAccess("me", None, None), (), tmp_path / "log")
+    ended = machines.here("this", [], lambda _: None)
+    assert "mine" not in ended.said
 
 
 def test_what_ray_echoes_of_our_own_programs_is_no_complaint() -> None:
