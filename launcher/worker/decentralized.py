@@ -21,7 +21,7 @@ from launcher.worker.exchange.decentralized.figures import Figures
 from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.links import Links
-from launcher.worker.exchange.decentralized.sparse import Vector
+from launcher.worker.exchange.decentralized.sparse import Vector, is_finite
 from launcher.worker.exchange.decentralized.training import FIRST, SETTLE_S, Training
 from launcher.worker.exchange.decentralized.transfer import TransferOptions
 from launcher.worker.gradients import Gradients
@@ -34,6 +34,10 @@ STOP_WAIT_S = 3.0  # for the best one's weights when training is stopped
 OWN_LOOP = (
     "The script applies gradients outside of model.fit, which --strategy decentralized cannot "
     "exchange. Use model.fit (a train_step of the model's own may be in it), or --strategy direct."
+)
+TWO_MODELS = (
+    "The script's train_step trains two sets of variables by themselves, as a GAN's does, which "
+    "--strategy decentralized cannot exchange. Use --strategy direct, and no --allow-approximate."
 )
 
 
@@ -69,10 +73,12 @@ class Decentralized(DataParallel):
             from launcher.worker import keras_compat
 
             keras_compat.install_lone_exchange(self._exchanged.note_loss)
+            self._exchanged.scale_of.append(keras_compat.loss_scale)
         if "tf_keras" in frameworks:
             from launcher.worker import tf_keras_compat
 
             tf_keras_compat.install_lone_exchange(self._exchanged.note_loss)
+            self._exchanged.scale_of.append(tf_keras_compat.loss_scale)
 
     def request(self, code: int) -> None:
         """Asks this rank for something, and all ranks to stop if that is it."""
@@ -120,6 +126,15 @@ class Decentralized(DataParallel):
         """How the exchange went; None where there was none."""
         return self._training.figures()
 
+    @property
+    def n_examples(self) -> int:
+        """Of this rank's last step."""
+        return self._slices.n_examples
+
+    def sent_bytes(self) -> dict[int, int]:
+        """What was sent to each peer for the model that is being trained."""
+        return self._training.sent_bytes()
+
     def settle(self) -> None:
         """Goes on with the best worker's weights, when a `fit` ends or training stops.
 
@@ -133,6 +148,7 @@ class Decentralized(DataParallel):
         """Runs a train_step or test_step on this rank's slice of a batch, or on a whole batch."""
         if isinstance(data, Uncut):
             data = self._slices.cut(data)
+        self._exchanged.begin_step()
         return super().run_step(step, model, data, role)
 
     @property
@@ -221,8 +237,28 @@ class ExchangedGradients(Gradients):
         self._part = part
         self._training, self._slices = training, slices
         self._loss: Any = None
+        self._optimizer: Any = None
+        self._traced: tuple[int, ...] | None = None
+        self.scale_of: list[Callable[[Any], Any]] = []
+        """Tells by what an optimizer's gradients are multiplied; None where it never does that."""
         self.replica: Variables | None = None
         """The model that was trained last."""
+
+    def begin_step(self) -> None:
+        """A step is traced."""
+        self._traced = None
+
+    def exchange(
+        self,
+        apply: Callable[[list[Any]], Any],
+        gradients: Sequence[Any],
+        variables: Sequence[Any] | None,
+        optimizer: Any,
+    ) -> Any:
+        """As any engine's, but gradients that are scaled against underflow travel unscaled."""
+        if not self._exchanging:
+            self._optimizer = optimizer
+        return super().exchange(apply, gradients, variables, optimizer)
 
     def note_loss(self, loss: Any) -> None:
         """The loss of the step that is being traced, before anything scales it."""
@@ -252,7 +288,12 @@ class ExchangedGradients(Gradients):
         if variables is None:
             raise ScriptError(OWN_LOOP)
         places = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        if not places:
+            return gradients  # Keras tells what is wrong
         replica = Variables([variables[place] for place in places])
+        if self._traced not in (None, replica.ids):
+            raise ScriptError(TWO_MODELS)
+        self._traced = replica.ids
         totals = self._totals([gradients[place] for place in places], replica)
         for place, total in zip(places, totals, strict=True):
             gradients[place] = total
@@ -265,11 +306,17 @@ class ExchangedGradients(Gradients):
             parts = [tf.cast(tf.reshape(g, [-1]), tf.float32) for g in map(_dense, gradients)]
             flat = tf.concat(parts, 0)
             mean = tf.constant(np.nan) if loss is None else tf.cast(loss, tf.float32)
+            scales = [s for tell in self.scale_of if (s := tell(self._optimizer)) is not None]
+            scale = tf.cast(scales[0] if scales else 1.0, tf.float32)
 
-            def exchange(flat: Vector, loss: np.ndarray) -> Vector:
-                return self._exchange(replica, flat, float(loss))
+            def exchange(flat: Vector, loss: np.ndarray, scale: np.ndarray) -> Vector:
+                if not scales:
+                    return self._exchange(replica, flat, float(loss))
+                if not is_finite(flat):
+                    return flat  # the optimizer lowers its scale, and applies nothing
+                return np.asarray(self._exchange(replica, flat / scale, float(loss)) * scale)
 
-            total = tf.numpy_function(exchange, [flat, mean], tf.float32)
+            total = tf.numpy_function(exchange, [flat, mean, scale], tf.float32)
             total.set_shape([sum(replica.sizes)])
             return [
                 tf.cast(tf.reshape(part, variable.shape), gradient.dtype)
@@ -286,7 +333,7 @@ class ExchangedGradients(Gradients):
         except TrainingFailedError as error:  # TensorFlow makes an error of its own of it
             self._part.lost = error
             raise
-        known = loss if np.isfinite(loss) else None
+        known = None if np.isnan(loss) else loss
         return self._training.exchange(replica, flat, slices.n_examples, known, busy_s)
 
 

@@ -206,6 +206,17 @@ def install_lone_exchange(note: Callable[[Any], None]) -> None:
     switch_off_jit(Trainer, "_resolve_auto_jit_compile")
 
 
+def loss_scale(optimizer: Any) -> Any:
+    """By what gradients were multiplied, against underflow; None if by nothing, ever.
+
+    Args:
+        optimizer: whose step is being traced.
+    """
+    if not isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
+        return None
+    return optimizer.dynamic_scale if optimizer.built else optimizer.initial_scale
+
+
 def _install_losses(parallel: DataParallel) -> None:
     """Losses whose denominator is not the number of rows are divided by the global one."""
     apply_mask, reduce_values = keras_losses.apply_mask, keras_losses.reduce_values

@@ -209,6 +209,17 @@ def install_lone_exchange(note: Callable[[Any], None]) -> None:
     switch_off_jit(Model, None)
 
 
+def loss_scale(optimizer: Any) -> float | None:
+    """By what gradients are multiplied when they are handed over; None if by nothing, ever.
+
+    This optimizer has divided them again by then, but still wants to see those that overflow.
+
+    Args:
+        optimizer: whose step is being traced.
+    """
+    return 1.0 if isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer) else None
+
+
 def _install_losses(parallel: DataParallel) -> None:
     """Losses whose denominator is not the number of rows are divided by the global one."""
     apply_valid_mask = losses_utils.apply_valid_mask

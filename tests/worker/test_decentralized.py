@@ -21,6 +21,7 @@ def test_every_worker_learns_and_takes_the_scripts_steps(ranks):
             assert found["n_iterations"] == 8 * 9 >= found["n_steps"] > 4 * 9
             assert found["n_predictions"] == 480
             assert found["exchange_loss"] < found["loss"][0]
+            assert sum(found["sent_bytes"].values()) > 0
             assert len(found["n_percent"]) <= 1  # the other one may have ended before
 
 
@@ -33,3 +34,10 @@ def test_a_loop_of_the_scripts_own_is_refused_with_the_remedy(ranks):
     for rank in ranks:
         assert "ScriptError" in rank["own_loop"]
         assert "Use model.fit" in rank["own_loop"]
+
+
+def test_a_step_that_trains_two_models_is_refused_with_the_remedy(ranks):
+    for rank in ranks:
+        assert "ScriptError" in rank["two_models"]
+        assert "as a GAN's does" in rank["two_models"]
+        assert "--strategy direct" in rank["two_models"]

@@ -22,6 +22,10 @@ class Network(Protocol):
         """What the link to each peer carries until the next step."""
         ...
 
+    def sent_bytes(self) -> dict[int, int]:
+        """What was sent to each peer."""
+        ...
+
     def up(self) -> set[int]:
         """The peers that are there."""
         ...

@@ -283,6 +283,11 @@ class Training:
                 rule.n_percent_by_peer(),
             )
 
+    def sent_bytes(self) -> dict[int, int]:
+        """What was sent to each peer; nothing where there are no links."""
+        with self._changed:
+            return {} if self._network is None else self._network.sent_bytes()
+
     def stop_all(self) -> None:
         """Tells all peers to stop, too."""
         with self._changed:
