@@ -1,16 +1,25 @@
 """Decentralized training against ring-BSP, exact `direct`, Gaia, Ako and Hop at sites far apart.
 
 Six hosts in three sites train a small model for real, in simulated time: nothing but the clock
-and the network is made up. Every method has the best of its learning rates. With --lab, Keras
-trains a model of 1 M parameters on real hosts over real links: ours, TensorFlow's ring, `direct`.
-Needs root; run it on a quiet machine.
+and the network is made up. Every method has the best of its learning rates.
+
+With --lab, Keras trains a perceptron of 1.2 M weights and a convolutional network on real hosts
+over real links, in runs that are kept one by one, so that it may be ended and goes on later:
+
+    bench_decentralized.py --lab --seeds 3 --minutes 60          # whatever is still to be run
+    bench_decentralized.py --lab --only mlp/ako,killed           # of one method of a case, say
+    bench_decentralized.py --lab --minutes 0                     # just the table
+
+It needs root and a quiet machine; all of it should take an hour and a half a seed.
 """
 
 import argparse
 import itertools
 import json
+import math
 import statistics
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +28,8 @@ sys.path.insert(0, str(REPOSITORY))
 
 from launcher.worker.exchange.decentralized.dlion import DlionOptions  # noqa: E402
 from launcher.worker.exchange.decentralized.transfer import TransferOptions  # noqa: E402
-from scripts.micro_clouds import settings  # noqa: E402
-from scripts.micro_clouds.in_lab import train_in_lab  # noqa: E402
+from scripts.micro_clouds import lab_course, lab_runs, lab_table, settings  # noqa: E402
+from scripts.micro_clouds.in_lab import HostFailedError, train_in_lab  # noqa: E402
 from scripts.micro_clouds.settings import Method  # noqa: E402
 from scripts.micro_clouds.simulation import Course  # noqa: E402
 from scripts.micro_clouds.world import Killed, Slowed  # noqa: E402
@@ -31,23 +40,28 @@ CASES = ("hard", "hard-skewed", "mixed")
 UNTIL_S, RING_UNTIL_S = 30.0, 600.0
 OURS, RING, DIRECT = "decentralized", "ring-BSP", "direct"
 LAB_TARGET = 0.9
-LAB_RATES = {OURS: 0.2, "ring": 0.2, "one_shot": 0.2, "gaia": 0.05, "ako": 0.05, "hop": 0.1}
+KEPT = Path("/var/tmp/launch-bench-decentralized")
 RIVALS = ("Gaia 1 %", "Gaia 10 %", "Ako", "Hop")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="one seed, one setting")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cases", default=",".join(CASES), help="of links and data")
-    parser.add_argument("--lab", action="store_true", help="on hosts in the lab, in real time")
-    parser.add_argument("--methods", default=",".join(LAB_RATES), help="of the lab")
-    parser.add_argument("--rate", type=float, help="of learning in the lab, for all methods")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each run in the lab")
+    lab = parser.add_argument_group("on hosts in the lab, in real time")
+    lab.add_argument("--lab", action="store_true", help="run there")
+    lab.add_argument("--only", default="", help="runs, by CASE/METHOD, CASE or METHOD, with *")
+    lab.add_argument("--minutes", type=float, help="begin no run after so many")
+    lab.add_argument("--seconds", type=float, default=60.0, help="of training in each run")
+    lab.add_argument("--rates", type=int, default=1, help="of learning, to be tried by each method")
+    lab.add_argument("--kept", type=Path, default=KEPT, help="folder of what has been run")
     options = parser.parse_args()
     if options.lab:
-        return in_lab(options.methods.split(","), options.seconds, options.rate, options.json)
+        return in_lab(options)
     n_seeds = 1 if options.quick else options.seeds
     cases = CASES[:1] if options.quick else options.cases.split(",")
     found = {case: compare(case, n_seeds) for case in cases}
@@ -57,37 +71,42 @@ def main() -> int:
     return print_goals(found, disturbed)
 
 
-def in_lab(methods: list[str], seconds: float, rate: float | None, kept: Path | None) -> int:
-    """Real hosts with hard links; prints each method's course."""
-    found = {}
-    for method in methods:
-        course = train_in_lab(method, "hard", seconds, rate or LAB_RATES[method])
-        found[method] = {
-            "to_target_s": course.time_to(LAB_TARGET),
-            "accuracies": [course.accuracy_at(seconds * part / 6) for part in range(1, 7)],
-            "steps": [host[-1][1] for host in course.looks],
-            "exchange": course.exchange,
-        }
-        shown = ", ".join(f"{accuracy:.3f}" for accuracy in found[method]["accuracies"])
+def in_lab(options: argparse.Namespace) -> int:
+    """Runs what has not been run yet; prints what is known, and 1 if a goal is missed."""
+    wanted = [name for name in options.only.split(",") if name]
+    runs = list(lab_runs.runs(options.seconds, options.seeds, options.rates, wanted))
+    if not runs:
+        raise SystemExit(f"--only {options.only} names no run. Cases: {', '.join(lab_runs.CASES)}.")
+    deadline_s = time.monotonic() + 60 * (options.minutes or math.inf)
+    if options.minutes != 0:
+        run_all(runs, options.kept, deadline_s)
+    files = [options.kept / run.file for run in runs]
+    courses = [lab_course.read(file) for file in files if file.exists()]
+    goals = lab_table.show(courses, LAB_TARGET)
+    print(f"\n{len(courses)} of {len(runs)} runs")
+    for goal in goals:
+        print(goal)
+    return int(any(goal.value < goal.target for goal in goals))
+
+
+def run_all(runs: list[lab_runs.LabRun], kept: Path, deadline_s: float) -> None:
+    """Runs what is not kept yet, until a monotonic time; one that fails is told, and left out."""
+    for run in runs:
+        file = kept / run.file
+        if file.exists() or time.monotonic() >= deadline_s:
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            course = train_in_lab(run, file.with_suffix(".log"))
+        except HostFailedError as error:
+            print(f"{run.name}, seed {run.seed}: {error}; see {file.with_suffix('.log')}")
+            continue
+        lab_course.keep(course, file)
         print(
-            f"{method:<14} {course.time_to(LAB_TARGET):>6.1f} s to {LAB_TARGET}; {shown}",
+            f"{run.name}, rate {run.rate:g}, seed {run.seed}: {course.time_to(LAB_TARGET):.1f} s "
+            f"to {LAB_TARGET}, {course.at_end:.3f} at the end",
             flush=True,
         )
-        print(f"{'':<14} steps {found[method]['steps']}; {course.exchange[0]}", flush=True)
-    if kept:
-        kept.write_text(json.dumps(found) + "\n")
-    if not {OURS, "ring"} <= found.keys():
-        return 0
-    times = found["ring"]["to_target_s"] / found[OURS]["to_target_s"]
-    better = found[OURS]["accuracies"][-1] / found["ring"]["accuracies"][-1]
-    goals = [("times ring-BSP", times, 4.2), ("accuracy over ring-BSP", better, 1.26)]
-    rivals = [found[name]["to_target_s"] for name in ("gaia", "ako", "hop") if name in found]
-    if rivals:
-        goals.append(("times the best rival", min(rivals) / found[OURS]["to_target_s"], 1.5))
-    for name, value, target in goals:
-        is_met = "met" if value >= target else "missed"
-        print(f"goal {name}: {value:.2f} (target {target:g}) {is_met}")
-    return int(any(value < target for _, value, target in goals))
 
 
 def compare(case: str, n_seeds: int) -> dict[str, dict[str, float]]:
