@@ -6,7 +6,14 @@ from typing import Final
 
 from policies.bandit import P_FITS, best
 from policies.forecast import Forecast
-from policies.recommend import P_REFUSED, POLICY, NoPlanError, recommend, refusal
+from policies.recommend import (
+    P_REFUSED,
+    POLICY,
+    NoPlanError,
+    recommend,
+    recommend_from,
+    refusal,
+)
 from policies.robust import Prior
 from policies.schema import Candidate, Decision, Experience, ModelLayers, Situation
 from policies.stages import (
@@ -53,17 +60,19 @@ def recommend_any(
     stages = _Stages(situation, experience, prior)
     if asked == "model":
         return stages.decided(at_step, _rows(stages.forecasts))
-    large = fitting(situation.nodes, layers)
-    if not large:
+    if stages.able is None:
         why = f"It does not fit into one node's memory: it needs {size(whole_bytes(layers))}."
         return stages.decided(at_step, _rows(stages.forecasts), why)
-    able = replace(situation, nodes=large)
-    decision = recommend(able, experience, seed, at_step=at_step, prior=prior)
+    decision = recommend_from(stages.able, experience, seed, at_step=at_step)
     return _compared(stages, decision, layers)
 
 
 class _Stages:
-    """The plans in stages that there are."""
+    """The plans in stages that there are.
+
+    `able` is what there is to decide on among the nodes that the whole model fits in; None where
+    there are none.
+    """
 
     def __init__(
         self, situation: Situation, experience: Sequence[Experience], prior: Prior | None
@@ -78,9 +87,12 @@ class _Stages:
         self.staged = {n: each for n, each in plans.items() if isinstance(each, Staged)}
         self.reasons = [each.reason for each in plans.values() if isinstance(each, NotStaged)]
         large = fitting(situation.nodes, self._layers)
-        if large and len(large) < len(situation.nodes):
-            found = survey(replace(situation, nodes=large), experience, prior)
-        self._alone = found.best_of(1) if large else None
+        if len(large) < len(situation.nodes):
+            situation = replace(situation, nodes=large)
+            self.able = survey(situation, experience, prior) if large else None
+        else:
+            self.able = found
+        self._alone = None if self.able is None else self.able.best_of(1)
 
     @property
     def forecasts(self) -> dict[int, Forecast]:

@@ -60,7 +60,13 @@ def recommend(
         NoPlanError: no plan is possible, or the likeliest keeps budget and deadline with
             less than 10 %.
     """
-    found = survey(situation, experience, prior)
+    return recommend_from(survey(situation, experience, prior), experience, seed, at_step=at_step)
+
+
+def recommend_from(
+    found: Survey, experience: Sequence[Experience], seed: int, *, at_step: int = 0
+) -> Decision:
+    """As `recommend`, where everything has been prepared for it."""
     by_n = _forecasts(found)
     choice = _choice(found, by_n, 0 if at_step else seed)
     chosen, rival = choice.chosen, choice.rival

@@ -10,6 +10,7 @@ from policies.pipeline import Part
 from policies.recommend import NoPlanError
 from policies.schema import Limits, ModelLayers, StageKind, Work
 from policies.stages import learned_correction
+from policies.survey import survey
 from tests.policies.cases import experience, network, node, situation, workload
 
 MB = 1_000_000
@@ -148,3 +149,13 @@ def test_what_was_measured_in_stages_says_nothing_of_exchanging_gradients():
     data = replace(asked, limits=Limits(parallelism="data"))
     steps = [recommend_any(data, known, 0).candidate.prediction.step_s for known in ([], [seen])]
     assert steps[0] == steps[1]
+
+
+def test_data_and_stages_are_weighed_on_one_preparation(monkeypatch):
+    prepared = []
+    for module in ("policies.parallelism", "policies.recommend"):
+        monkeypatch.setattr(
+            f"{module}.survey", lambda *given: prepared.append(given) or survey(*given)
+        )
+    recommend_any(case(), [], 0)
+    assert len(prepared) == 1
