@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from launcher import options as o
-from launcher.command import INTERRUPTED_EXIT_CODE, Session, print_json
+from launcher.command import INTERRUPTED_EXIT_CODE, Session, print_json, refuse_args
 from launcher.config import Environment, Flags, absolute, make_storage
 from launcher.errors import UsageError
 from launcher.preflight import check_script
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 SEARCH = "Search"
 DEFAULT_TRIALS = 20
+RESUMES_WITH = frozenset(
+    {"resume", "trials", "budget", "deadline", "address", "wait", "storage", "json"}
+)
 LIMIT_EXIT_CODE = 5
 
 TunedScript = Annotated[
@@ -124,7 +127,9 @@ def tune(
     if resume is not None:
         if script is not None or space is not None:
             raise UsageError("--resume goes on as the search began: leave SCRIPT and --space out.")
-        return _resumed(session, resume, flags)
+        _refuse_unused(session, ctx)
+        n_trials = None if trials is None else parse_count(trials, "--trials")
+        return _resumed(session, resume, flags, n_trials)
     if script is None or space is None:
         raise UsageError("Give a script and its search space: launch tune train.py --space FILE")
     request = _request(session, script, flags)
@@ -146,6 +151,15 @@ def _flags(ctx: typer.Context) -> Flags:
 
     given = {each.name: ctx.params[each.name] for each in fields(Flags) if each.name in ctx.params}
     return Flags(**{name: None if value == [] else value for name, value in given.items()})
+
+
+def _refuse_unused(session: Session, ctx: typer.Context) -> None:
+    """Refuse what a search that goes on would not heed."""
+    refuse_args(session)
+    given = {name for name, value in ctx.params.items() if value}
+    if unused := sorted(given - RESUMES_WITH):
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise UsageError(f"--resume goes on as the search began: leave {options} out.")
 
 
 def _request(session: Session, script: str, flags: Flags) -> "Request":
@@ -193,7 +207,7 @@ def _begun(session: Session, request: "Request", asked: dict[str, Any]) -> int:
     if name is not None:
         parse_run_name(f"{name}-000", "--name")
     claimed = store.claim(name, this_driver(), np.random.default_rng())
-    source = request.script.read_text("utf-8", errors="replace")
+    source = _source(request.script)
     record = new_tune_record(
         datetime.now(UTC),
         name=claimed,
@@ -204,7 +218,17 @@ def _begun(session: Session, request: "Request", asked: dict[str, Any]) -> int:
     )
     shipped.keep(store.folder(claimed))
     store.save(record)
-    return _searched(session, store, record, is_json=request.json)
+    return _searched(session, store, record, source, is_json=request.json)
+
+
+def _source(script: Path) -> str:
+    try:
+        return script.read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(
+            f"The script {script} cannot be read: {error.strerror}. Put it back, or begin another "
+            "search."
+        ) from error
 
 
 def _space_text(file: str, environment: Environment) -> str:
@@ -214,23 +238,35 @@ def _space_text(file: str, environment: Environment) -> str:
     path = absolute(file, environment)
     try:
         text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"The search space {path} cannot be read: {reason}.") from error
+    except OSError as error:
+        raise UsageError(
+            f"The search space {path} cannot be read: {error.strerror}. Check its path and its "
+            "rights."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The search space {path} is no text. Save it as UTF-8.") from error
     read_space(text, file)
     return text
 
 
-def _resumed(session: Session, name: str, flags: Flags) -> int:
-    """Go on with a search; a budget or deadline that is given now comes on top of what was used."""
+def _resumed(session: Session, name: str, flags: Flags, n_trials: int | None) -> int:
+    """Go on with a search; a budget or deadline that is given now comes on top of what was used.
+
+    Args:
+        n_trials: that there may be in all, where that is to change.
+    """
     from launcher.ownership import this_driver
     from launcher.storage import Storage
     from launcher.tune_record import TuneStore
 
     store = TuneStore(Storage.open(make_storage(flags.storage, session.environment)))
     record = store.load(name)
-    if record.status == "done":
-        raise UsageError(f"{name} is done: there is nothing to resume.")
+    if record.status == "done" and (n_trials or 0) <= len(record.trials):
+        raise UsageError(
+            f"{name} is done: there is nothing to resume. For more trials than its "
+            f"{len(record.trials)}, give --trials."
+        )
+    source = _source(Path(record.request.script))
     now = _request(session, str(record.request.script), flags)
     request = replace(
         record.request,
@@ -244,12 +280,15 @@ def _resumed(session: Session, name: str, flags: Flags) -> int:
     if now.deadline_s is not None:
         request = replace(request, deadline_s=record.spent_s + now.deadline_s)
     record = store.take_over(record, this_driver())
-    record = replace(record, status="running", request=request)
+    n_trials = record.n_trials if n_trials is None else n_trials
+    record = replace(record, status="running", request=request, n_trials=n_trials)
     store.save(record)
-    return _searched(session, store, record, is_json=now.json)
+    return _searched(session, store, record, source, is_json=now.json)
 
 
-def _searched(session: Session, store: "TuneStore", record: "TuneRecord", *, is_json: bool) -> int:
+def _searched(
+    session: Session, store: "TuneStore", record: "TuneRecord", source: str, *, is_json: bool
+) -> int:
     """Search, with what is said on stderr and the outcome on stdout; the exit code."""
     from launcher.console import make_console
     from launcher.tune_report import TuneScreen, print_tune, tune_json
@@ -259,7 +298,6 @@ def _searched(session: Session, store: "TuneStore", record: "TuneRecord", *, is_
     errors = make_console(sys.stderr, is_tty=terminal.stderr_is_tty, environment=environment)
     screen = TuneScreen(errors, is_live=terminal.stderr_is_tty)
     session.start_logging(lambda text: screen.note(text.removeprefix("launch: ")))
-    source = Path(record.request.script).read_text("utf-8", errors="replace")
     record, error = search(session, store, record, source, screen)
     session.has_ended = True
     if is_json:

@@ -119,7 +119,9 @@ def summary_line(record: TuneRecord) -> str:
     budget = record.request.budget_usd
     money = dollars(record.cost_usd) + ("" if budget is None else f" of {money_limit(budget)}")
     best = record.best
-    found = f" · best {metric_text(best.value)}" if best is not None and best.value else ""
+    found = (
+        f" · best {metric_text(best.value)}" if best is not None and best.value is not None else ""
+    )
     return f"{n_ended} of {_counted(record.n_trials)} ended, {n_open} running · {money}{found}"
 
 

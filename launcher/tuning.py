@@ -100,6 +100,8 @@ class Tuning:
         except BaseException:  # such as a storage that fails: no trial goes on without a search
             self._pause_all()
             raise
+        if self._failure is None and self._end is None:
+            self._failure = self._without_best()
         end = "failed" if self._failure is not None else self._end or "done"
         begun = tuple(trial for trial in self._book.record.trials if self._has_begun(trial))
         self._book.write(status=end, spent_s=self._spent_s, trials=begun)
@@ -335,6 +337,22 @@ class Tuning:
             )
 
     # ------------------------------------------------------------------ ending
+
+    def _without_best(self) -> LauncherError | None:
+        """Why all trials together have shown nothing; None if one is the best."""
+        record = self._book.record
+        failed = [trial for trial in record.trials if trial.status == "failed"]
+        if record.best is not None:
+            return None
+        if failed:
+            return FailedError(
+                f"No trial has a value: {len(failed)} of {len(record.trials)} failed, the last "
+                f"one by: {failed[-1].error}"
+            )
+        return FailedError(
+            f"In no trial {record.metric} stayed a number, so none is the best. Try other ranges: "
+            "smaller learning rates, say."
+        )
 
     def _fail(self, error: LauncherError) -> None:
         self._failure = self._failure or error

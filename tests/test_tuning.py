@@ -225,6 +225,19 @@ def test_a_search_that_cannot_go_well_ends(
     assert bench.book.record.status == "failed"
 
 
+def test_a_search_of_few_trials_that_all_failed_has_failed() -> None:
+    bench = Bench(codes={0: 1, 1: 1}, n_trials=2)
+    with pytest.raises(LauncherError, match=r"2 of 2 failed, the last one by: launch: it says so"):
+        bench.run()
+    assert bench.book.record.status == "failed"
+
+
+def test_a_search_whose_trials_all_diverge_says_what_to_do() -> None:
+    bench = Bench(metrics=lambda params, epoch: {"val_loss": float("nan")}, n_trials=2)
+    with pytest.raises(LauncherError, match=r"In no trial val_loss stayed a number.* smaller"):
+        bench.run()
+
+
 def test_no_trial_goes_on_when_the_search_has_ended_by_an_error() -> None:
     bench = Bench(CLUSTER)
     bench.fails_at = 7
