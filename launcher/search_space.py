@@ -37,10 +37,15 @@ class Range:
     def has(self, value: Any) -> bool:
         """Whether a value is a number of this range."""
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return is_number and bool(self.low <= value <= self.high) and self._is_whole(value)
+        is_inside = is_number and bool(self.low <= value <= self.high)
+        return is_inside and self._is_whole(value) and self._is_on_step(value)
 
     def _is_whole(self, value: float) -> bool:
         return not self.is_int or float(value).is_integer()
+
+    def _is_on_step(self, value: float) -> bool:
+        n_steps = 0.0 if self.step is None else (value - self.low) / self.step
+        return abs(n_steps - round(n_steps)) < 1e-6
 
     def encode(self, value: Value) -> float:
         """Where a value lies between the ends, from 0 to 1."""

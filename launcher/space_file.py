@@ -7,7 +7,6 @@ momentum: {float: [0.5, 0.99], when: {optimizer: sgd}}
 epochs: 10
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ P = TypeVar("P", Choice, Range)
 
 KINDS = ("float", "int", "choice")
 KEYS = (*KINDS, "log", "step", "default", "when")
+_NAME = re.compile(r"[^\W\d][\w.-]*")  # what can stand behind -- on a command line
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 
@@ -61,7 +61,7 @@ class _Reader:
 
     def space(self, root: yaml.MappingNode) -> Space:
         for key, node in root.value:
-            name = str(self._value(key))
+            name = self._name(key)
             if name in self._known():
                 raise self._error(key, f"{name} stands here for the second time. Leave one out.")
             self._entry(name, node)
@@ -71,6 +71,16 @@ class _Reader:
                 "learning-rate: {float: [1e-4, 1e-1], log: true}"
             )
         return Space(tuple(self._parameters), dict(self._fixed))
+
+    def _name(self, node: yaml.Node) -> str:
+        name = self._value(node)
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise self._error(
+                node,
+                f"{name!r} cannot be a parameter's name. Write letters, digits, -, _ and ., and "
+                "begin with a letter.",
+            )
+        return name
 
     def _entry(self, name: str, node: yaml.Node) -> None:
         if isinstance(node, yaml.ScalarNode):
@@ -112,6 +122,8 @@ class _Reader:
         if log and low <= 0:
             raise self._error(node, f"{name}: a log scale begins above 0, and this at {low:g}.")
         step = self._step(name, by_key.get("step"), high - low, is_int=is_int, log=log)
+        if step is not None:  # the last step may end below
+            high = round(low + math.floor((high - low) / step + 1e-9) * step, 12)
         when = self._when(name, by_key.get("when"))
         found = Range(name, low, high, is_int, log, step, None, when)
         return self._with_default(found, by_key.get("default"))
@@ -166,7 +178,7 @@ class _Reader:
         if not isinstance(values, list) or not values:
             raise self._error(node, f"{name}: choice {values!r} should be a list of values.")
         found = tuple(self._scalar(name, node, value) for value in values)
-        if len({json.dumps(value) for value in found}) < len(found):
+        if len(set(found)) < len(found):  # 1, 1.0 and true are the same to Python
             raise self._error(node, f"{name}: a value stands in {values!r} twice.")
         return found
 
@@ -191,7 +203,11 @@ class _Reader:
         return {**dict.fromkeys(self._fixed), **tuned}
 
     def _value(self, node: yaml.Node) -> Any:
-        return self._loader.construct_object(node, deep=True)
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except (yaml.YAMLError, ValueError, TypeError) as error:
+            problem = getattr(error, "problem", None) or error
+            raise self._error(node, f"this cannot be read: {problem}.") from error
 
     def _error(self, node: yaml.Node | None, text: str) -> UsageError:
         line = node.start_mark.line + 1 if node is not None else 1

@@ -66,6 +66,11 @@ def test_a_parameter_counts_only_where_its_condition_holds() -> None:
         ("a: {choice: 5}", "a: choice 5 should be a list of values"),
         ("a: []", r"a: choice \[\] should be a list of values"),
         ("a: [x, x]", "a: a value stands in .* twice"),
+        ("a: [1, true]", "a: a value stands in .* twice"),
+        ("a: !foo 3", r"s\.yaml:1: this cannot be read: could not determine a constructor"),
+        ("a b: [1, 2]", r"s\.yaml:1: 'a b' cannot be a parameter's name"),
+        ("1: [1, 2]", "1 cannot be a parameter's name"),
+        ("a: {int: [8, 64], step: 8, default: 30}", "a: default 30 is none of its values"),
         ("a: [[1], 2]", r"a: \[1\] should be a text or a number"),
         ("a: {choice: [1, 2], log: true}", "a: a choice has no log"),
         ("a: {float: [0, 1], when: {b: 1}}", "a: when names 'b', which does not stand above"),
@@ -97,6 +102,11 @@ def test_steps_and_whole_numbers_are_kept() -> None:
     space = read_space("a: {int: [1, 8], step: 3}\nb: {float: [0, 1], step: 0.4}", "s.yaml")
     assert space.decode((1.0, 1.0)) == {"a": 7, "b": 0.8}
     assert isinstance(space.decode((0.0, 0.0))["a"], int)
+
+
+def test_steps_that_do_not_divide_a_range_end_below_it() -> None:
+    space = read_space("a: {int: [8, 63], step: 8}\nb: {float: [0.1, 1], step: 0.4}", "s.yaml")
+    assert [each.high for each in space.parameters if isinstance(each, Range)] == [56, 0.9]
 
 
 def test_what_does_not_count_lies_in_the_middle() -> None:
