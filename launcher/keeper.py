@@ -7,6 +7,7 @@ it whatever storage does.
 """
 
 import errno
+import io
 import math
 import re
 import threading
@@ -80,6 +81,7 @@ class Keeper:
         ownership = Ownership(folder, run)
         self._shelf = Shelf(folder, self._say, lambda: ownership.require(term))
         self._backlog = Backlog(self._shelf)
+        self._pieces = ("", io.BytesIO())  # the name and the beginning of what comes in pieces
         self._shelf.needed = self._backlog.paths
         self._last_ns = self._shelf.last_ns
 
@@ -123,15 +125,43 @@ class Keeper:
 
     # ------------------------------------------------------------------ what rank 0 hands over
 
+    def keep_piece(self, name: str, data: bytes) -> None:
+        """Take the next piece of what is too large for one message.
+
+        Args:
+            name: of the whole, which another call gets in place of its bytes. What came of
+                another whole before is dropped.
+            data: the piece.
+        """
+        if self._pieces[0] != name:
+            self._pieces = name, io.BytesIO()
+        self._pieces[1].write(data)
+
+    def _whole(self, data: bytes | str) -> bytes:
+        """Bytes, or those that came in pieces under a name."""
+        if isinstance(data, bytes):
+            return data
+        name, pieces = self._pieces
+        if name != data:
+            raise StorageError(
+                "A file came in part only: a worker from before was still sending one. Resume "
+                "the run."
+            )
+        self._pieces = "", io.BytesIO()
+        return pieces.getvalue()
+
     def keep_checkpoint(
-        self, position: dict[str, int], data: bytes, files: str = "", took_s: float = 0.0
+        self, position: dict[str, int], data: bytes | str, files: str = "", took_s: float = 0.0
     ) -> None:
         """Take a checkpoint, and wait for a while until it is in storage.
 
         Args:
+            position: where training stood.
+            data: a snapshot, or the name under which its pieces came.
             files: key of the script's files that belong to it, handed over before.
             took_s: what the last one took from its copy to storage, for the driver's reserve.
         """
+        data = self._whole(data)
         self._last_ns = max(time.time_ns(), self._last_ns + 1)  # a clock may have been set back
         path = f"{FOLDER}/{self._last_ns:020d}{'-' * bool(files)}{files}.npz"
         needs = files_path(files) if files else None
@@ -149,8 +179,9 @@ class Keeper:
         if wait:
             self._wait_for(path)
 
-    def keep_model(self, name: str, data: bytes) -> None:
-        """Take a trained model, and wait for a while until it is in storage."""
+    def keep_model(self, name: str, data: bytes | str) -> None:
+        """Take a trained model or its pieces, and wait for a while until it is in storage."""
+        data = self._whole(data)
         kind = f"model {name}"  # one does not replace another
         self._backlog.put(Item(kind, name, data, detail={"path": name, "bytes": len(data)}))
         self._wait_for(name)

@@ -257,11 +257,13 @@ class FakeKeeper:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.checkpoints: list[bytes] = []
         self.artifacts: bytes | None = None
+        self.pieces: dict[str, bytes] = {}
         self.order, self.is_gone = ORDER_NONE, False
         self.tell = Method(self._tell)
         self.keep_checkpoint = Method(self._keep_checkpoint)
         self.keep_files = Method(self._keep_files)
         self.keep_model = Method(self._keep_model)
+        self.keep_piece = Method(self._keep_piece)
 
     def _tell(self, events: list[Event]) -> int:
         if self.is_gone:
@@ -269,9 +271,14 @@ class FakeKeeper:
         self.calls += [(event.kind, event.detail) for event in events]
         return self.order
 
+    def _keep_piece(self, name: str, data: bytes) -> str:
+        self.pieces[name] = self.pieces.get(name, b"") + data
+        return "piece kept"
+
     def _keep_checkpoint(
-        self, position: dict[str, int], data: bytes, files: str, took_s: float
+        self, position: dict[str, int], data: bytes | str, files: str, took_s: float
     ) -> str:
+        data = self.pieces.pop(data) if isinstance(data, str) else data
         self.checkpoints.append(data)
         return self._kept("checkpoint", position=position, bytes=len(data), files=files)
 
@@ -279,7 +286,7 @@ class FakeKeeper:
         self.artifacts = data
         return self._kept("artifacts", files=n_files, bytes=len(data), key=key)
 
-    def _keep_model(self, name: str, data: bytes) -> str:
+    def _keep_model(self, name: str, data: bytes | str) -> str:
         return self._kept("model", path=name, bytes=len(data))
 
     def _kept(self, kind: str, **detail: object) -> str:

@@ -87,6 +87,24 @@ def test_a_checkpoint_is_in_storage_before_it_is_told(keeper: Keeper, folder: St
     assert folder.read(event.detail["path"]) == b"state"
 
 
+def test_a_large_checkpoint_and_model_come_in_pieces(keeper: Keeper, folder: Storage) -> None:
+    for piece in (b"st", b"at", b"e"):
+        keeper.keep_piece("1", piece)
+    keeper.keep_checkpoint({"epoch": 2}, "1")
+    assert epochs(folder) == ["state"]
+    keeper.keep_piece("2", b"model")
+    keeper.keep_model("model.keras", "2")
+    assert folder.read("model.keras") == b"model"
+    assert [event.detail["bytes"] for event in keeper.drain(0)] == [5, 5]
+
+
+def test_pieces_of_two_senders_are_not_mixed(keeper: Keeper) -> None:
+    keeper.keep_piece("1", b"half of one")
+    keeper.keep_piece("2", b"other")
+    with pytest.raises(StorageError, match="a worker from before was still sending"):
+        keeper.keep_checkpoint({"epoch": 2}, "1")
+
+
 def epochs(folder: Storage) -> list[str]:
     """What the checkpoints in storage hold, oldest first."""
     return [folder.read(path).decode() for path in checkpoint_paths(folder.list(FOLDER))]

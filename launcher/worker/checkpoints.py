@@ -4,14 +4,17 @@ The step waits only while a checkpoint is copied; a thread packs and sends it. O
 a time, and at most one more waits: a newer one takes its place.
 """
 
+import contextlib
+import io
 import logging
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ray
 
@@ -19,9 +22,11 @@ from launcher.worker import snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.files import ScriptFiles, TooManyBytesError, packed
 from launcher.worker.pace import Pace
+from launcher.worker.spool import FROM_BYTES
 
 logger = logging.getLogger(__name__)
 
+PIECE_BYTES = 64 << 20  # what is larger is sent in several messages
 LAST_S = 5.0  # a checkpoint in flight may take so long when the channel closes
 
 
@@ -98,12 +103,14 @@ class Checkpoints:
         """Keep the trained models: the first as "model", others by their names."""
         for place, model in reversed(list(enumerate(models))):
             stem = "model" if place == 0 else f"model-{_plain(model.name)}"
-            name, data = saved_model(model, stem)
-            if name:
-                self._channel.call("keep_model", name, data, wait=True)
-            elif getattr(model, "built", True):
-                text = f"{type(model).__name__} cannot be saved by Keras: it is not kept."
-                self._channel.emit("warning", text=text)
+            with tempfile.TemporaryDirectory() as folder:
+                file = saved_model(model, Path(folder), stem)
+                if file is not None:
+                    with file.open("rb") as stream:
+                        self._channel.call("keep_model", file.name, self._sent(stream), wait=True)
+                elif getattr(model, "built", True):
+                    text = f"{type(model).__name__} cannot be saved by Keras: it is not kept."
+                    self._channel.emit("warning", text=text)
 
     # ------------------------------------------------------------------ the files
 
@@ -170,28 +177,59 @@ class Checkpoints:
     def _send(self, taken: _Taken) -> None:
         if taken.files is not None:
             self._send_files(taken.files, wait=False)
-        data = snapshot.dump(taken.reached)
         position = taken.reached["position"]
+        with _packed(taken.reached) as stream:
+            data = self._sent(stream)
         self._channel.call(
             "keep_checkpoint", position, data, self._key, self.pace.whole_s, wait=True
         )
 
+    def _sent(self, stream: IO[bytes]) -> bytes | str:
+        """What a call of the keeper gets for a file: its bytes, or the name of sent pieces.
 
-def saved_model(model: Any, stem: str = "model") -> tuple[str, bytes]:
-    """The model as a `.keras` file, or its weights where Keras cannot save the model."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, save in (
-            (f"{stem}.keras", model.save),
-            (f"{stem}.weights.h5", model.save_weights),
-        ):
-            path = Path(folder, name)
-            try:
-                save(str(path))
-            except Exception as error:  # noqa: BLE001 - of the script's own get_config, say
-                logger.info("%s is not written: %r", name, error)
-                continue  # its weights can be kept
-            return name, path.read_bytes()
-    return "", b""
+        What is large goes in pieces, so that it need not be in memory here.
+        """
+        piece = stream.read(PIECE_BYTES)
+        following = stream.read(PIECE_BYTES)
+        if not following:
+            return piece
+        name = uuid.uuid4().hex
+        while piece:
+            self._channel.call("keep_piece", name, piece, wait=True)
+            piece, following = following, stream.read(PIECE_BYTES)
+        return name
+
+
+def _packed(reached: dict[str, Any]) -> IO[bytes]:
+    """A checkpoint as a file, in memory where it is small or there is no room for a file."""
+    file: IO[bytes] = tempfile.SpooledTemporaryFile(FROM_BYTES)  # noqa: SIM115 - the caller's
+    try:
+        snapshot.write(reached, file)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            file.close()
+        if not isinstance(error, OSError):
+            raise
+        logger.warning("a checkpoint is packed in memory: %s", error)
+        file = io.BytesIO()
+        snapshot.write(reached, file)
+    file.seek(0)
+    return file
+
+
+def saved_model(model: Any, folder: Path, stem: str = "model") -> Path | None:
+    """Writes the model as a `.keras` file, or its weights where Keras cannot save the model."""
+    for file, save in (
+        (folder / f"{stem}.keras", model.save),
+        (folder / f"{stem}.weights.h5", model.save_weights),
+    ):
+        try:
+            save(str(file))
+        except Exception as error:  # noqa: BLE001 - of the script's own get_config, say
+            logger.info("%s is not written: %r", file.name, error)
+            continue  # its weights can be kept
+        return file
+    return None
 
 
 def _plain(name: str) -> str:

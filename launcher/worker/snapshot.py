@@ -13,7 +13,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from launcher.errors import RecordError
 FORMAT = 1
 STATE = "state.json"
 SEAL = b"sha256:\n"
+READ_BYTES = 1 << 20
 SEAL_BYTES = len(SEAL) + hashlib.sha256().digest_size
 # What reading a damaged archive can raise: a wrong header looks like an unknown compression
 # (NotImplementedError), an encrypted file (RuntimeError) or another kind of value (TypeError).
@@ -41,16 +42,27 @@ DAMAGE = (
 
 def dump(state: dict[str, Any]) -> bytes:
     """Pack nested dicts, lists, tuples, numbers, strings and arrays."""
+    buffer = io.BytesIO()
+    write(state, buffer)
+    return buffer.getvalue()
+
+
+def write(state: dict[str, Any], stream: IO[bytes]) -> None:
+    """Write what `dump` packs; no array is copied as a whole.
+
+    Args:
+        state: to be packed.
+        stream: empty, to be written, read and sought in.
+    """
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps({"format": FORMAT, "state": _encode(state, arrays)})
-    buffer = io.BytesIO()
     arrays[STATE] = np.frombuffer(text.encode(), dtype=np.uint8)
-    np.savez(buffer, **arrays)  # type: ignore[arg-type] # names are not known to be arrays
-    with buffer.getbuffer() as content:
-        digest = hashlib.sha256(content).digest()
-    buffer.seek(0, io.SEEK_END)
-    buffer.write(SEAL + digest)
-    return buffer.getvalue()
+    np.savez(stream, **arrays)  # type: ignore[arg-type] # names are not known to be arrays
+    stream.seek(0)
+    digest = hashlib.sha256()
+    while piece := stream.read(READ_BYTES):
+        digest.update(piece)
+    stream.write(SEAL + digest.digest())
 
 
 def load(data: bytes) -> dict[str, Any]:
@@ -115,7 +127,7 @@ def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.ndarray):
         name = f"a{len(arrays)}"
         if value.dtype.kind == "V" or value.dtype.name in ("bfloat16",):  # not known to npz
-            arrays[name] = np.frombuffer(value.tobytes(), dtype=np.uint8)
+            arrays[name] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             return {"__array__": name, "dtype": value.dtype.name, "shape": list(value.shape)}
         arrays[name] = value
         return {"__array__": name}

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from launcher.worker import files, snapshot
+from launcher.worker import checkpoints, files, snapshot
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints, saved_model
 from tests.fakes import FakeKeeper, soon
@@ -163,6 +164,21 @@ def test_a_checkpoint_that_cannot_be_packed_is_told_and_the_next_one_kept(desk: 
         desk.write(2, odd=object())
 
 
+class Full(io.BytesIO):
+    """A file on a disk without room."""
+
+    def write(self, _: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_without_room_on_disk_a_checkpoint_is_packed_in_memory(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints.tempfile, "SpooledTemporaryFile", lambda _: Full())
+    desk.write(3)
+    assert desk.kept_epochs == [3]
+
+
 class Model:
     """A model that Keras can save in one of two ways, or in none."""
 
@@ -187,8 +203,23 @@ class Model:
     [
         (True, True, "model.keras"),
         (False, True, "model.weights.h5"),
-        (False, False, ""),
+        (False, False, None),
     ],
 )
-def test_a_model_is_kept_as_whole_as_keras_can(whole: bool, weights: bool, name: str) -> None:
-    assert saved_model(Model(whole=whole, weights=weights)) == (name, name.encode())
+def test_a_model_is_kept_as_whole_as_keras_can(
+    whole: bool, weights: bool, name: str | None, tmp_path: Path
+) -> None:
+    found = saved_model(Model(whole=whole, weights=weights), tmp_path)
+    assert (found and found.read_text()) == name
+
+
+def test_what_is_large_is_handed_over_in_pieces(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PIECE_BYTES", 100)
+    desk.write(3, weights=np.arange(50.0))
+    (found,) = [snapshot.load(data) for data in desk.keeper.checkpoints]
+    assert found["position"]["epoch"] == 3
+    assert found["weights"].tolist() == list(range(50))
+    desk.checkpoints.write_models([Model(whole=True, weights=True)])
+    assert desk.kinds == ["checkpoint", "model"]

@@ -1,0 +1,47 @@
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launcher.worker import spool
+
+
+def files_in_memory() -> int:
+    """How many unnamed files this process has mapped."""
+    return sum("(deleted)" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_large_arrays_lie_in_a_file_that_goes_with_the_last_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spool, "FROM_BYTES", 1000)
+    before = files_in_memory()
+    first, empty, second = spool.rooms([600, 0, 600])
+    assert files_in_memory() == before + 1
+    first[:], second[:] = 1, 2
+    assert (first == 1).all()
+    assert second.view(np.float64).shape == (75,)
+    assert not empty.size
+    del first, empty
+    assert (second == 2).all()
+    del second
+    assert files_in_memory() == before
+
+
+def test_small_arrays_are_in_memory() -> None:
+    before = files_in_memory()
+    assert [room.size for room in spool.rooms([3, 0, 5])] == [3, 0, 5]
+    assert files_in_memory() == before
+
+
+def test_where_no_file_can_be_had_memory_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(spool, "FROM_BYTES", 0)
+    monkeypatch.setattr(spool.os, "posix_fallocate", full)
+    assert [room.size for room in spool.rooms([3, 5])] == [3, 5]
+    assert f"no room in {tempfile.gettempdir()}" in caplog.text
