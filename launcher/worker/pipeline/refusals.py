@@ -15,6 +15,7 @@ from launcher.worker.pipeline.keras_graph import (
 )
 
 MEANS = ("mean", "sum_over_batch_size")
+OVER_THE_BATCH = ("dice", "tversky", "circle")  # losses that weigh a batch's rows together
 OWN_STEPS = ("train_step", "compute_loss", "call")
 
 
@@ -79,6 +80,16 @@ def _unknown_training(model: Any) -> Iterator[str]:
         reduction = getattr(loss, "reduction", MEANS[0])
         if reduction not in MEANS:
             yield f"the loss {loss.name} is no mean over the batch (reduction {reduction!r})"
+        elif getattr(loss, "ignore_class", None) is not None:
+            yield f"the loss {loss.name} ignores a class, so rows count for more or less than one"
+        elif _loss_name(loss) in OVER_THE_BATCH:
+            yield f"the loss {_loss_name(loss)} is no mean over the batch's rows"
+
+
+def _loss_name(loss: Any) -> str:
+    """The name of a loss that is a text, a function or an object of a class."""
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    return str(name).lower()
 
 
 def _undivided(graph: Graph) -> Iterator[str]:
