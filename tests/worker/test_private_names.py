@@ -16,6 +16,7 @@ from keras.src.models import Functional
 from keras.src.backend.tensorflow import trainer as t
 from keras.src.losses import loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.saving import saving_lib
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -35,6 +36,8 @@ for cls, names in {
     for name in names.split():
         assert callable(getattr(cls, name)), (cls, name)
 assert isinstance(KerasVariable.value, property)
+assert "is_memory_sufficient(model)" in inspect.getsource(saving_lib._save_model_to_fileobj)
+assert callable(saving_lib.weight_memory_size)
 assert list(inspect.signature(loss.apply_mask).parameters) == [
     "sample_weight", "mask", "dtype", "reduction"]
 assert list(inspect.signature(loss.reduce_values).parameters) == [

@@ -7,7 +7,9 @@ import keras
 from keras.src.backend.common import KerasVariable
 from keras.src.backend.tensorflow import trainer as tf_trainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.saving import saving_lib
 
+from launcher.worker import spool
 from launcher.worker.fits import steps_per_execution
 from launcher.worker.method_patch import wrap_method
 from launcher.worker.pipeline.keras_graph import build_deferred
@@ -103,6 +105,18 @@ def _install_calls(parallel: "ModelParallel") -> None:
     for name in WEIGHTS:
         _wrap(keras.Model, name, whole)
     _wrap(keras.Model, "save", save)
+    _write_large_models_by_file()
+
+
+def _write_large_models_by_file() -> None:
+    """Keras goes by the machine's memory, of which this process may be allowed a part only."""
+    has_room = saving_lib.is_memory_sufficient
+
+    def is_memory_sufficient(model: Any) -> bool:
+        n_bytes = saving_lib.weight_memory_size(model.variables)
+        return n_bytes <= spool.FROM_BYTES and bool(has_room(model))
+
+    saving_lib.is_memory_sufficient = is_memory_sufficient
 
 
 def _install_reading(parallel: "ModelParallel") -> None:

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from launcher.worker.pipeline.refusals import UnsplittableError
+from launcher.worker.pipeline.weights import copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ def build(optimizer: Any, weights: Sequence[Any]) -> None:
 
 
 def read(optimizer: Any) -> list[np.ndarray]:
-    """Copies of all of an optimizer's variables."""
-    return [np.array(variable.numpy()) for variable in optimizer.variables]
+    """Copies of all of an optimizer's variables, in a file where they are large."""
+    return copies(optimizer.variables)
 
 
 def write(optimizer: Any, own: Sequence[Place], values: dict[Place, Any]) -> None:

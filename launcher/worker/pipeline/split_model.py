@@ -158,39 +158,36 @@ class SplitModel:
 
     def _kept_weights(self) -> dict[int, Any]:
         """Copies of all variables by identity, on rank 0."""
-        mailbox, number, found = self._mailbox, next(self._numbers), {}
+        mailbox, number = self._mailbox, next(self._numbers)
         if self.is_whole:
-            return {id(v): np.array(v.numpy()) for v in self.model.variables}
+            return _by_id(self.model.variables, weights.copies(self.model.variables))
         if self._rank:
-            own = [np.ascontiguousarray(v.numpy()) for v in self._variables[self._rank]]
-            for pending in weights.send(mailbox, 0, own, number):
-                pending.wait()
+            own = (np.ascontiguousarray(v.numpy()) for v in self._variables[self._rank])
+            weights.send_some(mailbox, 0, own, number)
             return {}
-        for variable in self._variables[0]:
-            found[id(variable)] = np.array(variable.numpy())
+        found = _by_id(self._variables[0], weights.copies(self._variables[0]))
         for rank in range(1, mailbox.world_size):
             theirs = self._variables[rank]
-            arrays = weights.receive(mailbox, rank, theirs, number)
-            found |= {id(v): array for v, array in zip(theirs, arrays, strict=True)}
+            found |= _by_id(theirs, weights.received(mailbox, rank, theirs, number))
         return found
 
     def _kept_states(self) -> list[Any]:
         """The states of an optimizer that trains all weights; on rank 0."""
         mailbox, number = self._mailbox, next(self._numbers)
-        own = self._own_states(self._rank)
-        values = dict(zip(own, optimizer_state.read(self.model.optimizer), strict=True))
+        own, optimizer = self._own_states(self._rank), self.model.optimizer
         if self._rank:
-            sent = [np.ascontiguousarray(v) for p, v in values.items() if p.weight is not None]
-            for pending in weights.send(mailbox, 0, sent, number):
-                pending.wait()
+            pairs = zip(own, optimizer.variables, strict=True)
+            sent = (np.ascontiguousarray(v.numpy()) for p, v in pairs if p.weight is not None)
+            weights.send_some(mailbox, 0, sent, number)
             return []
+        values = dict(zip(own, optimizer_state.read(optimizer), strict=True))
         for rank in range(1, mailbox.world_size):
             wanted = [place for place in self._own_states(rank) if place.weight is not None]
             like = [self._all[place.weight] for place in wanted if place.weight is not None]
-            arrays = weights.receive(mailbox, rank, like, number)
+            arrays = weights.received(mailbox, rank, like, number)
             values |= dict(zip(wanted, arrays, strict=True))
         found = [values[place] for place in self._whole_states]
-        self._optimizers.remember(self.model.optimizer, found)
+        self._optimizers.remember(optimizer, found)
         return found
 
     def share_states(self) -> None:
@@ -207,7 +204,7 @@ class SplitModel:
             common[place] if place.weight is None else self._all[place.weight]
             for place in self._whole_states
         ]
-        self._optimizers.remember(optimizer, list(weights.receive(mailbox, 0, like, number)))
+        self._optimizers.remember(optimizer, weights.received(mailbox, 0, like, number))
 
     def forget_states(self) -> None:
         """Frees the optimizer's whole state, where it is not needed any more."""
@@ -247,3 +244,7 @@ class SplitModel:
             values = dict(zip(self._whole_states, kept["optimizer"], strict=True))
             places = self._own_states(self._rank)
             optimizer_state.write(self.model.optimizer, places, values)
+
+
+def _by_id(variables: Sequence[Any], arrays: Sequence[Any]) -> dict[int, Any]:
+    return {id(v): array for v, array in zip(variables, arrays, strict=True)}

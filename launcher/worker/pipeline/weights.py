@@ -1,18 +1,21 @@
 """The weights of a model whose stages are in different processes: where they are, whole again."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from launcher.worker import spool
 from launcher.worker.exchange.algorithms.mailbox import Mailbox, Pending
 from launcher.worker.pipeline.keras_graph import Graph, drop_value, set_value
 
 WEIGHTS = 1 << 62  # in the tags of messages with weights, which no step's messages have
 VARIABLE_BITS = 20
+IN_FLIGHT_BYTES = 64 << 20  # copies of weights that are on their way to another rank
 
 
 def stage_variables(graph: Graph, first: int, stop: int) -> list[Any]:
@@ -71,14 +74,9 @@ def spread(mailbox: Mailbox, graph: Graph, cuts: Sequence[int], step: int) -> No
     if mailbox.rank:
         receive_into(mailbox, 0, variables[mailbox.rank], step)
         return
-    departing = [
-        pending
-        for rank, theirs in enumerate(variables)
-        if rank
-        for pending in send(mailbox, rank, _arrays(theirs), step)
-    ]
-    for pending in departing:
-        pending.wait()
+    for rank, theirs in enumerate(variables):
+        if rank:
+            send_some(mailbox, rank, map(_array, theirs), step)
 
 
 def variables_by_rank(graph: Graph, cuts: Sequence[int]) -> list[list[Any]]:
@@ -95,13 +93,63 @@ def send(mailbox: Mailbox, to: int, arrays: Sequence[Any], step: int) -> list[Pe
     ]
 
 
-def receive(mailbox: Mailbox, source: int, like: Sequence[Any], step: int) -> Iterator[Any]:
-    """Arrays from a rank, of the shapes and dtypes of some variables; blocks for each."""
+def send_some(mailbox: Mailbox, to: int, arrays: Iterable[Any], step: int) -> None:
+    """Sends arrays to a rank, a few at a time; blocks until all have left.
+
+    Args:
+        mailbox: to the other ranks.
+        to: a rank.
+        arrays: each is made when it is its turn, and let go of when it has left.
+        step: a number that no other transfer of weights has.
+    """
+    departing: deque[tuple[Pending, int]] = deque()
+    in_flight_bytes = 0
+    for i, array in enumerate(arrays):
+        data = array.reshape(-1).view(np.uint8)
+        departing.append((mailbox.send(to, _tag(step, i), data), data.nbytes))
+        in_flight_bytes += data.nbytes
+        while in_flight_bytes > IN_FLIGHT_BYTES:
+            pending, n_bytes = departing.popleft()
+            pending.wait()
+            in_flight_bytes -= n_bytes
+    for pending, _ in departing:
+        pending.wait()
+
+
+def receive(
+    mailbox: Mailbox,
+    source: int,
+    like: Sequence[Any],
+    step: int,
+    rooms: Sequence[Any] | None = None,
+) -> Iterator[Any]:
+    """Arrays from a rank, of the shapes and dtypes of some variables; blocks for each.
+
+    Args:
+        mailbox: to the other ranks.
+        source: a rank.
+        like: the variables.
+        step: a number that no other transfer of weights has.
+        rooms: bytes for each of them; new memory where they are not given.
+    """
     for i, variable in enumerate(like):
-        dtype = np.dtype(getattr(ml_dtypes, variable.dtype, variable.dtype))
-        data = np.empty(math.prod(variable.shape) * dtype.itemsize, np.uint8)
+        data = np.empty(_n_bytes(variable), np.uint8) if rooms is None else rooms[i]
         mailbox.receive(source, _tag(step, i), data).wait()
-        yield data.view(dtype).reshape(variable.shape)
+        yield _typed(data, variable)
+
+
+def received(mailbox: Mailbox, source: int, like: Sequence[Any], step: int) -> list[Any]:
+    """As `receive`, all of them, to be kept: in a file where they are large."""
+    return list(receive(mailbox, source, like, step, spool.rooms(list(map(_n_bytes, like)))))
+
+
+def copies(variables: Sequence[Any]) -> list[Any]:
+    """Copies of variables' values, in a file where they are large."""
+    rooms = spool.rooms(list(map(_n_bytes, variables)))
+    found = [_typed(room, variable) for room, variable in zip(rooms, variables, strict=True)]
+    for array, variable in zip(found, variables, strict=True):
+        array[...] = variable.numpy()
+    return found
 
 
 def receive_into(mailbox: Mailbox, source: int, variables: Sequence[Any], step: int) -> None:
@@ -111,7 +159,24 @@ def receive_into(mailbox: Mailbox, source: int, variables: Sequence[Any], step: 
 
 
 def _arrays(variables: Sequence[Any]) -> list[Any]:
-    return [np.ascontiguousarray(variable.numpy()) for variable in variables]
+    return list(map(_array, variables))
+
+
+def _array(variable: Any) -> Any:
+    return np.ascontiguousarray(variable.numpy())
+
+
+def _dtype(variable: Any) -> Any:
+    return np.dtype(getattr(ml_dtypes, variable.dtype, variable.dtype))
+
+
+def _n_bytes(variable: Any) -> int:
+    return int(math.prod(variable.shape) * _dtype(variable).itemsize)
+
+
+def _typed(data: Any, like: Any) -> Any:
+    """Bytes as an array of a variable's shape and dtype."""
+    return data.view(_dtype(like)).reshape(like.shape)
 
 
 def _tag(step: int, variable: int) -> int:
