@@ -7,11 +7,14 @@ A zip with sorted names, fixed dates and permissions, so that equal folders give
 import hashlib
 import io
 import os
+import re
 import stat
+import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pathspec
 
@@ -25,6 +28,7 @@ NEVER_PACKED = frozenset(
     | {".ssh", ".aws", ".gnupg", ".kube", ".netrc"}  # secrets of a home folder
 )
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"  # the file that marks one, whatever its name
+STORED_FOLDERS = ("runs", "tunes")  # what storage consists of
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 N_LARGEST = 5
 MAX_WARNINGS = 10
@@ -62,7 +66,7 @@ class _File:
 class _Walk:
     """Collects the files and folders to pack, what was ignored, and warnings."""
 
-    def __init__(self, root: Path, always: Path, excluded: Path | None) -> None:
+    def __init__(self, root: Path, always: Path, excluded: frozenset[Path]) -> None:
         self.files: list[_File] = []
         self.empty: list[str] = []  # folders of which no file is packed
         self.ignored: list[str] = []
@@ -71,7 +75,7 @@ class _Walk:
 
     def folder(self, folder: Path, rules: "tuple[_Rules, ...]", above: tuple[Path, ...]) -> None:
         """Take in a folder; `above` are the real paths of the folders it lies in."""
-        real = folder.resolve()
+        real = _real(folder)
         if real in above:
             self.warn(f"{self.name(folder)} links to a folder that it lies in: skipped.")
             return
@@ -89,16 +93,19 @@ class _Walk:
 
     def entry(self, path: Path, rules: "tuple[_Rules, ...]", above: tuple[Path, ...]) -> None:
         """Take in a file or folder unless something speaks against it."""
-        if path.name in NEVER_PACKED or path == self._excluded:
+        if path.name in NEVER_PACKED or path in self._excluded:
             return
         is_folder = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises without rights
-        if is_folder and (path / VIRTUAL_ENVIRONMENT).is_file():
+        if is_folder and os.path.isfile(path / VIRTUAL_ENVIRONMENT):  # noqa: PTH113 - so does this
             return
         holds_script = self._always.is_relative_to(path)  # or is the script
         if not holds_script and _is_ignored(path, rules, is_folder=is_folder):
             self.ignored.append(self.name(path))
             return
-        if path.is_symlink() and not path.resolve().is_relative_to(self._root.resolve()):
+        if not _is_unicode(path.name):
+            self.warn(f"{self.name(path)!a} has a name that is not UTF-8: skipped.")
+            return
+        if path.is_symlink() and not _real(path).is_relative_to(_real(self._root)):
             self.warn(f"{self.name(path)} links out of the folder: a copy is shipped.")
         if is_folder:
             self.folder(path, rules, above)
@@ -112,9 +119,7 @@ class _Walk:
         except OSError:
             self.warn(f"{self.name(path)} is a broken link: skipped.")
             return
-        if not _is_unicode(path.name):
-            self.warn(f"{self.name(path)!a} has a name that is not UTF-8: skipped.")
-        elif not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             self.warn(f"{self.name(path)} is not a regular file: skipped.")
         elif not os.access(path, os.R_OK):
             self.warn(f"{self.name(path)} cannot be read: skipped.")
@@ -140,7 +145,7 @@ def pack(root: Path, request: Request) -> Archive:
     Raises:
         ScriptError: the folder is too large, or a file vanished meanwhile.
     """
-    walk = _Walk(root, request.script, _storage_folder(request.storage))
+    walk = _Walk(root, request.script, _storage_folders(request.storage))
     walk.folder(root, (), ())
     _check_size(root, walk, request.max_folder_bytes)
     buffer, everything, code = io.BytesIO(), hashlib.sha256(), hashlib.sha256()
@@ -176,10 +181,25 @@ class _Rules:
 def _read_rules(folder: Path) -> Iterator[_Rules]:
     for name in IGNORE_FILES:
         try:
-            lines = (folder / name).read_text("utf-8", errors="replace").splitlines()
+            lines = (folder / name).read_text("utf-8-sig", errors="replace").splitlines()
         except OSError:
             continue
-        yield _Rules(folder, pathspec.GitIgnoreSpec.from_lines(lines))
+        yield _Rules(folder, _spec(lines))
+
+
+def _spec(lines: Sequence[str]) -> pathspec.GitIgnoreSpec:
+    """What an ignore file says; like Git, without lines that are no patterns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd sets of characters
+        return pathspec.GitIgnoreSpec.from_lines(filter(_is_pattern, lines))
+
+
+def _is_pattern(line: str) -> bool:
+    try:
+        pathspec.GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error):
+        return False
+    return True
 
 
 def _is_ignored(path: Path, rules: tuple[_Rules, ...], *, is_folder: bool) -> bool:
@@ -205,9 +225,18 @@ def _check_size(root: Path, walk: _Walk, max_bytes: int) -> None:
     )
 
 
-def _storage_folder(storage: str) -> Path | None:
-    """The folder of local storage, which may lie inside the script's."""
-    return None if "://" in storage or not storage else Path(storage)
+def _storage_folders(storage: str) -> frozenset[Path]:
+    """The folders of local storage that may lie in the script's, which may be storage itself."""
+    if storage.startswith("file://"):
+        storage = unquote(urlsplit(storage).path)
+    if "://" in storage or not storage:
+        return frozenset()
+    return frozenset(Path(storage, name) for name in ("", *STORED_FOLDERS))
+
+
+def _real(path: Path) -> Path:
+    """The path without links; unlike `Path.resolve`, also of a link to itself."""
+    return Path(os.path.realpath(path))
 
 
 def _read(file: _File) -> tuple[bytes, int]:

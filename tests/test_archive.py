@@ -1,7 +1,10 @@
+import errno
 import io
 import os
 import zipfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +101,13 @@ def test_ignore_files_are_respected_as_git_reads_them(root: Path) -> None:
     assert archive.ignored == ("a.log", "build", "sub/secret.txt")
 
 
+def test_lines_of_an_ignore_file_that_are_no_patterns_are_passed_over(root: Path) -> None:
+    put(root, "data.csv")
+    put(root, "notes.txt")
+    put(root, ".gitignore", "\ufeff*.csv\n!\n\\\n[z-a]\n*.txt\r\n")
+    assert names(packed(root)) == [".gitignore", "train.py"]
+
+
 def test_a_rayignore_overrides_the_gitignore_beside_it(root: Path) -> None:
     put(root, ".gitignore", "data/\n")
     put(root, ".rayignore", "!data/\n")
@@ -123,6 +133,15 @@ def test_the_storage_inside_the_folder_is_left_out(root: Path) -> None:
     assert names(packed(root, storage=str(root / "launch"))) == ["train.py"]
 
 
+def test_storage_that_is_the_folder_itself_is_left_out(root: Path) -> None:
+    put(root, "runs/x/run.json")
+    put(root, "tunes/y/tune.json")
+    put(root, "data/runs/z.csv")
+    kept = ["data/runs/z.csv", "train.py"]
+    assert names(packed(root, storage=str(root))) == kept
+    assert names(packed(root, storage=f"file://{str(root).replace(' ', '%20')}")) == kept
+
+
 def test_a_folder_over_the_limit_names_the_largest_files(root: Path) -> None:
     put(root, "big.bin", "x" * 3000)
     put(root, "small.bin", "x" * 1000)
@@ -135,10 +154,12 @@ def test_a_folder_over_the_limit_names_the_largest_files(root: Path) -> None:
 def test_pipes_broken_links_and_cycles_are_skipped_with_a_warning(root: Path) -> None:
     os.mkfifo(root / "pipe")
     (root / "broken").symlink_to("nowhere")
+    (root / "itself").symlink_to("itself")
     (root / "cycle").symlink_to(root)
     archive = packed(root)
     assert names(archive) == ["train.py"]
-    assert len(archive.warnings) == 3
+    assert len(archive.warnings) == 4
+    assert any("itself is a broken link" in text for text in archive.warnings)
     assert any("pipe is not a regular file" in text for text in archive.warnings)
     assert any("broken is a broken link" in text for text in archive.warnings)
 
@@ -163,10 +184,31 @@ def test_a_program_stays_executable(root: Path) -> None:
 
 
 def test_a_name_that_is_not_utf8_is_skipped_with_a_warning(root: Path) -> None:
-    Path(os.fsdecode(os.fsencode(root) + b"/\xff.csv")).write_text("x")
+    odd = Path(os.fsdecode(os.fsencode(root) + b"/\xff"))
+    odd.with_suffix(".csv").write_text("x")
+    odd.mkdir()
+    put(odd, "inside.csv")
     archive = packed(root)
     assert names(archive) == ["train.py"]
-    assert "not UTF-8" in archive.warnings[0]
+    assert ["not UTF-8" in text for text in archive.warnings] == [True, True]
+
+
+def test_a_folder_that_may_not_be_read_is_skipped_with_a_warning(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(root, "database/rows")
+    scan, stat = os.scandir, os.stat
+
+    def refused(call: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+        if Path(path).parent.name == "database" or (call is scan and Path(path).name == "database"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return call(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "scandir", partial(refused, scan))
+    monkeypatch.setattr(os, "stat", partial(refused, stat))
+    archive = packed(root)
+    assert names(archive) == ["train.py"]
+    assert archive.warnings == ("database cannot be read (Permission denied): skipped.",)
 
 
 def test_many_warnings_are_shortened(root: Path) -> None:
