@@ -95,9 +95,11 @@ def check_script(path: Path, cwd: Path, *, home: Path, legacy_keras: bool = Fals
     if kind == "fit":
         _refuse_distribution(modules)
         _refuse_without_training(script, modules)
+    root = _root(path, cwd, home)
+    _refuse_place(path, root)
     return Script(
         path=path,
-        root=_root(path, cwd, home),
+        root=root,
         framework=_framework(modules, legacy_keras=legacy_keras),
         kind=kind,
         findings=tuple(finding for module in modules for finding in find(module)),
@@ -106,6 +108,15 @@ def check_script(path: Path, cwd: Path, *, home: Path, legacy_keras: bool = Fals
 
 def read_script(path: Path) -> Module:
     """Parse the script itself, or say why that cannot be."""
+    try:
+        return _read_script(path)
+    except OSError as error:  # a folder that may not be entered, a name that is too long
+        raise ScriptError(
+            f"{path} cannot be read: {error.strerror}. Check its path and its rights."
+        ) from error
+
+
+def _read_script(path: Path) -> Module:
     if not path.exists():
         raise ScriptError(_missing(path))
     if path.is_dir():
@@ -114,10 +125,7 @@ def read_script(path: Path) -> Module:
         raise ScriptError(f"{path} is a folder, not a script. {hint}")
     if not path.is_file():
         raise ScriptError(f"{path} is not a regular file. Name a Python file.")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ScriptError(f"{path} cannot be read: {error.strerror}. Check its rights.") from error
+    content = path.read_bytes()
     if _is_notebook(path, content):
         raise ScriptError(
             f"{path} is a notebook. Turn it into a script first: "
@@ -262,6 +270,17 @@ def _root(path: Path, cwd: Path, home: Path) -> Path:
     inside = path.is_relative_to(cwd)
     is_too_wide = cwd != path.parent and home.is_relative_to(cwd)
     return cwd if inside and not is_too_wide else path.parent
+
+
+def _refuse_place(path: Path, root: Path) -> None:
+    """Refuse a script whose folder cannot be shipped."""
+    if root == root.parent:
+        raise ScriptError(
+            f"{path} lies in {root} itself, and the folder of a script is shipped with it. Move "
+            "it to a folder of its own, and launch it from there."
+        )
+    if any("\ud800" <= character <= "\udfff" for character in path.relative_to(root).as_posix()):
+        raise ScriptError(f"{path!a} has a name that is not UTF-8. Give it another one.")
 
 
 def _missing(path: Path) -> str:

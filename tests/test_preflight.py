@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.errors import ScriptError
-from launcher.preflight import Script, check_script
+from launcher.preflight import Script, _refuse_place, check_script
 
 FIT = "import keras\nmodel = keras.Sequential()\nmodel.fit(x, y)\n"
 
@@ -40,6 +40,16 @@ def test_a_missing_script_is_named_with_a_suggestion(tmp_path: Path) -> None:
         check_script(tmp_path / "trian.py", tmp_path, home=tmp_path)
     with pytest.raises(ScriptError, match="Check the path"):
         check_script(tmp_path / "no" / "x.py", tmp_path, home=tmp_path)
+
+
+def test_a_script_whose_path_cannot_be_looked_up_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="cannot be read: File name too long"):
+        check_script(tmp_path / ("x" * 300), tmp_path, home=tmp_path)
+
+
+def test_a_script_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="has a name that is not UTF-8"):
+        check(tmp_path, name="caf\udce9.py")
 
 
 def test_a_folder_is_not_a_script(tmp_path: Path) -> None:
@@ -307,6 +317,11 @@ def test_a_whole_home_folder_is_not_shipped(tmp_path: Path) -> None:
     path = check(tmp_path, name="project/train.py").path
     assert check_script(path, tmp_path, home=tmp_path).root == tmp_path / "project"
     assert check_script(path, Path("/"), home=tmp_path).root == tmp_path / "project"
+
+
+def test_a_whole_machine_is_not_shipped() -> None:
+    with pytest.raises(ScriptError, match=r"lies in / itself.*Move it to a folder of its own"):
+        _refuse_place(Path("/train.py"), Path("/"))
 
 
 def test_an_unreadable_encoding_that_is_declared_still_parses(tmp_path: Path) -> None:
