@@ -19,6 +19,7 @@ MAX_PRICE_USD_PER_H = 10_000.0
 MAX_PRICE_USD_PER_GB = 100.0
 MAX_DURATION_S = 366 * 86_400.0
 MAX_WORKERS = 100_000
+MAX_BYTES = 2**60
 _SECONDS_BY_UNIT = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES_BY_UNIT = {
     "": 1,
@@ -32,6 +33,9 @@ _BYTES_BY_UNIT = {
     "g": 2**30,
     "gb": 10**9,
     "gib": 2**30,
+    "t": 2**40,
+    "tb": 10**12,
+    "tib": 2**40,
 }
 _MONEY = re.compile(r"^(?:usd|(?:us)?\$)?\s*([^\s$]*?)\s*(?:usd|\$)?$", re.IGNORECASE)
 _THOUSANDS = re.compile(r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$")
@@ -182,12 +186,15 @@ def parse_fraction(text: str, option: str) -> float:
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """A size in bytes: `800MiB`, `2GB`, `1000000`."""
+    """A size in bytes: `800MiB`, `2GB`, `1TB`, `1000000`."""
     match = re.match(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", text, re.IGNORECASE)
     unit = match[2].lower() if match else ""
     if match is None or unit not in _BYTES_BY_UNIT or float(match[1]) <= 0:
         raise UsageError(f"{option} {text!r} is not a size. Write for example {option} 800MiB.")
-    return int(float(match[1]) * _BYTES_BY_UNIT[unit])
+    n_bytes = float(match[1]) * _BYTES_BY_UNIT[unit]
+    if n_bytes > MAX_BYTES:
+        raise UsageError(f"{option} {text:.40} is over a million TB: is that a typo?")
+    return int(n_bytes)
 
 
 def parse_seed(text: str, option: str) -> int | None:

@@ -88,6 +88,11 @@ def resume_request(
     _refuse_environment(environment)
     streams = terminal or Terminal()
     parsed = parse_options(flags, environment, lambda: request.seed)
+    if parsed["dry_run"]:
+        raise UsageError(
+            "LAUNCH_DRY_RUN is set, and a run cannot be resumed without training. Run `unset "
+            "LAUNCH_DRY_RUN` and try again."
+        )
     given = _fields_given(flags, environment)
     changed = replace(
         request,

@@ -151,6 +151,7 @@ def test_more_workers_than_the_maximum_are_refused() -> None:
         (Flags(seed="-1"), "is not a seed"),
         (Flags(name="../x"), "cannot be a run's name"),
         (Flags(max_folder="many"), "is not a size"),
+        (Flags(cache_size="9" * 400), "is that a typo"),
         (Flags(strategy="decentralized", max_staleness="0"), "is not an age in steps"),
         (Flags(strategy="decentralized", transfer_every="-1"), "is not a number of steps"),
         (Flags(strategy="decentralized", transfer_part="0"), "is not a part of a whole"),
@@ -296,11 +297,23 @@ def test_a_resumed_run_keeps_its_options_but_those_given_now() -> None:
         resumed(Flags(max_workers="2"))
 
 
+def test_a_resumed_run_is_never_a_dry_one() -> None:
+    before = request(Flags(budget="5"))
+    again = environment(LAUNCH_DRY_RUN="1")
+    with pytest.raises(UsageError, match="unset LAUNCH_DRY_RUN"):
+        resume_request(before, Flags(), again, run="otter", spent_usd=0.0)
+
+
 def test_a_used_up_budget_asks_for_a_new_one() -> None:
     with pytest.raises(UsageError, match=r"otter has used its budget.*resume otter --budget 5"):
         resumed(Flags(), spent_usd=4.99)
     with pytest.raises(UsageError, match="has used its budget"):
         resumed(Flags(), stopped_at_budget=True)
+
+
+def test_a_size_may_be_in_terabytes() -> None:
+    assert q.parse_bytes("1.5TB", "--cache-size") == 15 * 10**11
+    assert q.parse_bytes("2 TiB", "--cache-size") == 2**41
 
 
 def test_a_probe_has_an_address_and_a_price() -> None:
