@@ -92,7 +92,8 @@ def fingerprint(content: str, job: Job, versions: dict[str, str], holding: Holdi
         *([job.params] if job.params is not None else []),
         *([job.parallelism] if job.parallelism != "data" else []),
     ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    # An argument may be no UTF-8, such as an odd file's name.
+    return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()[:32]
 
 
 def profile(

@@ -193,6 +193,11 @@ def test_whatever_a_measurement_depends_on_changes_the_fingerprint() -> None:
     assert len({print_of(), *others}) == 1 + len(others)
 
 
+def test_arguments_that_are_no_text_have_a_fingerprint_too() -> None:
+    odd = [print_of(job=replace(a_job(), args=(f"/data/caf{byte}",))) for byte in "\udce9\udcea"]
+    assert len({print_of(), *odd}) == 3
+
+
 def test_nodes_of_a_kind_share_a_fingerprint() -> None:
     assert print_of(holding=Holding(a_node(0), 8, 0)) == print_of(holding=Holding(a_node(1), 8, 0))
 
