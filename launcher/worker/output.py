@@ -77,6 +77,9 @@ class _Stderr(io.TextIOBase):
     def fileno(self) -> int:
         return 2
 
+    def reconfigure(self, **_options: object) -> None:
+        """Accept what scripts ask of the stream that Python gives them; it is UTF-8 already."""
+
 
 class _Bytes(io.RawIOBase):
     """`sys.stderr.buffer`."""

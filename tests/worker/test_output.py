@@ -106,6 +106,7 @@ def test_a_stream_may_be_asked_what_scripts_ask_of_it() -> None:
             assert stream.writable()
             assert isinstance(stream.fileno(), int)
             stream.flush()
+            stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
 
 
 def test_logging_and_warnings_arrive_on_standard_error() -> None:
