@@ -1,10 +1,15 @@
 """Let a script do in a worker's thread what Python allows in a program's main thread only."""
 
+import atexit
 import contextlib
 import logging
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 RAY_LOGGERS = ("ray", "ray.train", "ray.data", "ray.serve")
@@ -56,3 +61,49 @@ def _fresh_logging() -> Iterator[None]:
         root.setLevel(level)
         for name, value in propagate.items():
             logging.getLogger(name).propagate = value
+
+
+class ExitHandlers:
+    """What a script asks Python to call when the program ends, which a worker does not.
+
+    Only calls of `atexit.register` in the script's own files are taken: what libraries register
+    is of the process, and the worker still needs it.
+
+    Args:
+        folder: where the script's files are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._handlers: list[partial[Any]] = []
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """While the block runs, the script's handlers come here."""
+        register, unregister = atexit.register, atexit.unregister
+
+        def take(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1).f_globals.get("__file__")
+            if not str(caller or "").startswith(self._folder):
+                return register(function, *args, **kwargs)
+            self._handlers.append(partial(function, *args, **kwargs))
+            return function
+
+        def drop(function: Callable[..., Any]) -> None:
+            self._handlers = [each for each in self._handlers if each.func != function]
+            unregister(function)
+
+        atexit.register, atexit.unregister = take, drop  # type: ignore[assignment] # fewer types
+        try:
+            yield
+        finally:
+            atexit.register, atexit.unregister = register, unregister
+
+    def call(self) -> None:
+        """Call them, the last one first; an error in one is printed, as Python does."""
+        while self._handlers:
+            handler = self._handlers.pop()
+            try:
+                handler()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the script fails no more
+                traceback.print_exception(error, chain=False)

@@ -18,7 +18,7 @@ import ray
 
 from launcher.errors import LauncherError
 from launcher.worker.job import Job
-from launcher.worker.main_thread import as_main_program
+from launcher.worker.main_thread import ExitHandlers, as_main_program
 from launcher.worker.shadowed import own_modules_first
 from launcher.worker.staging.use import with_data_folder
 
@@ -145,7 +145,7 @@ def run_script(job: Job, folder: Path, ending: Ending | None = None) -> None:
     """
     ending = ending or Ending()
     try:
-        _run(job, folder)
+        _run(job, folder, ending)
     except UserScriptError:
         if ending.cause is None:
             raise
@@ -153,13 +153,10 @@ def run_script(job: Job, folder: Path, ending: Ending | None = None) -> None:
         raise ending.cause
 
 
-def _run(job: Job, folder: Path) -> None:
+def _run(job: Job, folder: Path, ending: Ending) -> None:
     with script_environment(job, folder) as path, as_main_program(), _without_input():
         try:
-            if job.kind == "fit":
-                _execute(path, "__main__")
-            else:
-                _call_train_loop(path)
+            _run_to_its_end(job, path, ExitHandlers(folder), ending)
         except SystemExit as leaving:
             _check_exit_code(leaving, job)
         except (Stopped, LauncherError):
@@ -170,6 +167,20 @@ def _run(job: Job, folder: Path) -> None:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(ValueError, OSError):
                     stream.flush()
+
+
+def _run_to_its_end(job: Job, path: Path, handlers: ExitHandlers, ending: Ending) -> None:
+    """Run the script, and what it wants done at its exit unless it is stopped before."""
+    with handlers.taken():
+        try:
+            if job.kind == "fit":
+                _execute(path, "__main__")
+            else:
+                _call_train_loop(path)
+        finally:
+            is_stopped = isinstance(sys.exception(), (Stopped, LauncherError))
+            if ending.cause is None and not is_stopped:
+                handlers.call()
 
 
 def _execute(path: Path, name: str) -> dict[str, Any]:

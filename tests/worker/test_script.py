@@ -1,3 +1,5 @@
+import atexit
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -218,6 +220,56 @@ def test_a_script_that_catches_what_ends_it_has_ended_all_the_same(
         folder.run(ending=ending)
     del sys.modules["training_of_a_test"]
     assert entered == [1]
+
+
+EXIT = """\
+import atexit
+atexit.register(print, "first", end="!")
+@atexit.register
+def last():
+    print("last")
+def never():
+    print("never")
+atexit.register(never)
+atexit.unregister(never)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(0)", "1 / 0"])
+def test_what_a_script_wants_done_at_its_exit_is_done_at_its_end(
+    folder: Folder, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    folder.write("train.py", EXIT + end)
+    before = atexit.register
+    with contextlib.suppress(UserScriptError):
+        folder.run()
+    assert capsys.readouterr().out == "last\nfirst!"
+    assert atexit.register is before
+
+
+def test_what_fails_at_the_exit_of_a_script_is_shown_and_no_failure(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.write("train.py", EXIT + "atexit.register(int, 'many')")
+    folder.run()
+    found = capsys.readouterr()
+    assert found.out == "last\nfirst!"
+    assert "invalid literal for int() with base 10: 'many'" in found.err
+
+
+@pytest.mark.parametrize(
+    "lines", ["import stopping", "try:\n    import stopping\nexcept BaseException:\n    pass"]
+)
+def test_a_script_that_is_stopped_does_nothing_at_its_exit(
+    folder: Folder, capsys: pytest.CaptureFixture[str], lines: str
+) -> None:
+    folder.write("stopping.py", "from launcher.worker.script import Stopped\nraise Stopped")
+    folder.write("train.py", EXIT + lines)
+    ending = Ending()
+    ending.cause = Stopped()
+    with pytest.raises(Stopped):
+        folder.run(ending=ending)
+    assert capsys.readouterr().out == ""
 
 
 def test_an_exit_code_is_told_apart_from_a_traceback(folder: Folder) -> None:
