@@ -57,6 +57,7 @@ class Session:
         self._ordered = ORDER_NONE
         self._fit_began_s = time.monotonic()
         self._callbacks: list[Any] = []
+        self._given: dict[tuple[int, str], int] = {}
         self._random_before: dict[str, Any] = {}
         self._durations_s: list[float] = []
         self._is_first_step = True
@@ -98,6 +99,7 @@ class Session:
         if self._resume is not None and self._fit < len(self._finished):
             return self._finished_fit(call)
         self._callbacks = call.callbacks
+        self._given = state.given_data(self._callbacks) if self._rank == 0 else {}
         call.add_callback(_callback(call.framework, self))
         self._is_first_step, self._step_ended_s = True, None
         self._epoch, self._step = int(call.arguments.get("initial_epoch") or 0), 0
@@ -254,7 +256,7 @@ class Session:
             "epoch": [int(epoch) for epoch in history.epoch],
             "params": {k: v for k, v in params.items() if snapshot.is_plain(v)},
             "state": self._parallel.finished_state(self.model),
-            "callbacks": state.callback_states(self._callbacks),
+            "callbacks": state.callback_states(self._callbacks, self._given),
         }
 
     # ------------------------------------------------------------------ steps
@@ -356,7 +358,7 @@ class Session:
         return {
             "state": self._parallel.model_state(self.model),
             "metrics": metrics,
-            "callbacks": state.callback_states([*self._callbacks, self.model.history]),
+            "callbacks": state.callback_states([*self._callbacks, self.model.history], self._given),
             "data_hash": str(self._parallel.data_hash()) if self._step else None,
         }
 

@@ -190,6 +190,39 @@ def dropout(keras):
     return [model.fit(*data(), batch_size=BATCH, epochs=3, verbose=0)], model
 
 
+def adversarial(keras):
+    """Two optimizers, of which Keras knows none, in a model that cannot be called."""
+
+    class Adversarial(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.maker = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(1)])
+            self.judge = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+
+        def train_step(self, batch):
+            import tensorflow as tf
+
+            x, y = batch
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(self.judge(y) - self.judge(self.maker(x)))
+            weights = self.judge.trainable_variables
+            self.optimizers[0].apply_gradients(
+                zip(tape.gradient(loss, weights), weights, strict=True)
+            )
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(self.judge(self.maker(x)) - y)
+            weights = self.maker.trainable_variables
+            self.optimizers[1].apply_gradients(
+                zip(tape.gradient(loss, weights), weights, strict=True)
+            )
+            return {"loss": loss}
+
+    model = Adversarial()
+    model.compile()
+    model.optimizers = [keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.02)]
+    return [model.fit(*data(), batch_size=BATCH, epochs=2, verbose=0)], model
+
+
 # Steps of the whole script after which each case is stopped; of several, one after the other.
 STOPS = {
     arrays: ((3,), (5,), (2, 7), (15,)),
@@ -207,6 +240,7 @@ STOPS = {
     own_callback: ((8,),),
     sequence: ((3,), (2, 7)),
     dropout: ((8,),),
+    adversarial: ((3,),),
 }
 # Steps after which a checkpoint is taken, and after which the process dies without a word.
 CRASHES = {

@@ -93,6 +93,25 @@ def test_what_is_kept_does_not_change_when_training_goes_on() -> None:
     assert found["attributes"]["sums"].tolist() == [0, 0]
 
 
+def test_large_data_that_a_callback_was_given_are_kept_only_where_they_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state, "LARGE_BYTES", 80)
+    x, y = np.zeros((5, 2)), np.zeros((1, 0))
+    kept = Recorder(seen=(x, y, "word"), sums=np.zeros(10), best=[np.ones(3)], word="x")
+    given = state.given_data([kept])
+    assert {name for _, name in given} == {"seen", "sums"}
+    kept.sums += 1
+    kept.best[0] = np.ones(30)
+    (found,) = state.callback_states([kept], given)
+    assert found["attributes"].keys() == {"sums", "best", "word"}
+    kept.seen = (x, y, "other")
+    (found,) = state.callback_states([kept], given)
+    assert found["attributes"].keys() == {"seen", "sums", "best", "word"}
+    (found,) = state.callback_states([Recorder(seen=(x, y, "word"))])
+    assert found["attributes"].keys() == {"seen"}
+
+
 def test_paths_of_this_process_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
