@@ -16,6 +16,7 @@ from policies.pipeline import Hop, NoSplit, Split, StageNode, best_split
 from policies.robust import Correction
 from policies.schema import Experience, ModelLayers, Node, Plan, StageKind, Workload
 from policies.survey import Survey
+from policies.wording import size
 
 # How far a predicted step may be off, as standard deviation of its logarithm: before any run in
 # stages was seen, and from one run to the next.
@@ -58,10 +59,18 @@ def best_staged(found: Survey, n_stages: int, learned: Correction) -> Staged | N
     pools = _pools(found, n_stages)
     if not pools:
         return NotStaged(f"there are not {n_stages} nodes")
+    weights_bytes = found.situation.workload.payload_bytes
+    roomy = [(pool, _roomy(pool, layers, weights_bytes)) for pool in pools]
+    if all(len(nodes) < n_stages for _, nodes in roomy):
+        return NotStaged(
+            f"{n_stages} nodes must have memory for all of its weights ({size(weights_bytes)}), "
+            "before and after training"
+        )
     splits = [
         (split, pool, order)
-        for pool in pools
-        for order in _orders(pool, found.paths.default.links, layers, n_stages)
+        for pool, nodes in roomy
+        if len(nodes) >= n_stages
+        for order in _orders(nodes, found.paths.default.links, layers, n_stages)
         for split in [split_on(order, found.paths.default.links, layers)]
     ]
     whole = [each for each in splits if isinstance(each[0], Split)]
@@ -82,9 +91,17 @@ def _pools(found: Survey, n_stages: int) -> list[Pool]:
     return [pool for pool in pools if len(pool.nodes) >= n_stages]
 
 
-def _orders(pool: Pool, links: Links, layers: ModelLayers, n: int) -> Iterator[tuple[Node, ...]]:
-    """Orders of n of the pool's nodes that may be good ones."""
-    nodes = sorted(pool.nodes, key=lambda node: (slowness(node, layers), node.id))
+def _roomy(pool: Pool, layers: ModelLayers, weights_bytes: int) -> list[Node]:
+    """The nodes of a pool that have memory for all weights, as every worker has at times."""
+    limits = [(node, _usable_bytes(node, layers)) for node in pool.nodes]
+    return [node for node, limit in limits if limit is None or weights_bytes <= limit]
+
+
+def _orders(
+    nodes: Sequence[Node], links: Links, layers: ModelLayers, n: int
+) -> Iterator[tuple[Node, ...]]:
+    """Orders of n of the nodes that may be good ones."""
+    nodes = sorted(nodes, key=lambda node: (slowness(node, layers), node.id))
     if len(nodes) <= EXACT_UP_TO:
         yield from permutations(nodes, n)
         return

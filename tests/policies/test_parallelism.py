@@ -78,7 +78,12 @@ def test_each_stage_fits_in_its_nodes_memory():
     [
         (layers(refusal="Own has a train_step of its own"), "ab", "Own has a train_step"),
         (layers(n=1), "ab", "it can be cut into 1 stages, not 2: it has no more layers"),
-        (layers(memory=300 * MB), "ab", "no cut lets each stage fit in its node's memory"),
+        (
+            layers(memory=300 * MB),
+            "ab",
+            r"2 nodes must have memory for all of its weights \(400 MB\)",
+        ),
+        (layers(memory=480 * MB), "ab", "no cut lets each stage fit in its node's memory"),
         (layers(), "a", "Stages need two nodes or more, and there is one"),
     ],
 )
