@@ -86,7 +86,9 @@ def arguments(params: Mapping[str, Value], source: str) -> tuple[str, ...]:
     for name, value in params.items():
         other = name.replace("_", "-") if "_" in name else name.replace("-", "_")
         is_other = f"--{name}" not in source and f"--{other}" in source
-        words += [f"--{other if is_other else name}", value_text(value)]
+        option, text = f"--{other if is_other else name}", value_text(value)
+        # argparse takes -1e-05 for an option where it stands alone
+        words += [f"{option}={text}"] if text.startswith("-") else [option, text]
     return tuple(words)
 
 

@@ -143,6 +143,7 @@ def test_arguments_are_named_as_the_script_names_them() -> None:
         "true",
     )
     assert arguments({"my_name": "x"}, "") == ("--my_name", "x")
+    assert arguments({"shift": -1e-5}, "") == ("--shift=-1e-05",)
     assert value_text(0.1 + 0.2) == "0.30000000000000004"
 
 
