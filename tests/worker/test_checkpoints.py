@@ -217,6 +217,7 @@ def test_what_is_large_is_handed_over_in_pieces(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "PIECE_BYTES", 100)
+    monkeypatch.setattr(checkpoints, "FROM_BYTES", 50)
     desk.write(3, weights=np.arange(50.0))
     (found,) = [snapshot.load(data) for data in desk.keeper.checkpoints]
     assert found["position"]["epoch"] == 3
