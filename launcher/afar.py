@@ -18,14 +18,14 @@ from launcher.attach import (
 )
 from launcher.command import INTERRUPTED_EXIT_CODE, Session, say
 from launcher.config import Request
-from launcher.errors import ClusterError, RecordError, UsageError
+from launcher.errors import ClusterError, LauncherError, RecordError, StorageError, UsageError
 from launcher.fetch import Fetching
 from launcher.follow import Follower
 from launcher.follow_job import JobFollowed, begun_run
 from launcher.homecoming import Home, brought_home
 from launcher.job_book import JobBook, JobPlace
 from launcher.job_origin import JobOrigin
-from launcher.jobs import DRIVER, ORDERS, Jobs, own_version, python_on_head
+from launcher.jobs import DRIVER, ORDERS, Jobs, UnreachableError, own_version, python_on_head
 from launcher.journal import Entry
 from launcher.runs import RunStore
 from launcher.sites import AnySite, Reach
@@ -59,15 +59,19 @@ def launch_afar(session: Session, site: AnySite, sent: Sent) -> int:
     request = sent.request
     with (
         open_view(session, is_json=request.json) as view,
-        site.ready(view.logs, request.budget_usd) as reach,
+        site.ready(view.logs, request) as reach,
     ):
         watch = Watch(view, site, reach, sent)
         try:
-            return watch.code()
-        finally:
-            if not watch.is_left:
-                view.viewer.lines.pause()
-                reach.finish(watch.is_safe)
+            code = watch.code()
+        except BaseException:
+            try:
+                watch.finish()
+            except LauncherError as error:  # what went wrong first is what ends the command
+                view.say(str(error))
+            raise
+        watch.finish()
+        return code
 
 
 @dataclass(slots=True)
@@ -95,12 +99,12 @@ class Watch:
         job = _submitted(self.reach, self._orders())
         with followed(self.reach.jobs, job) as driver:
             follower = Follower(driver, view.viewer)
-            begun = _until_begun(view, follower)
+            begun = self._begun(follower, job)
             if begun.kind == "result":
                 return view.result(begun)
             self.is_safe = False
             place = self.site.place(job, str(begun.detail["record"]["storage"]))
-            book_of(view.session).write(follower.run, place)
+            self._note(follower.run, place)
             if self.sent.request.detach:
                 self.is_left = True
                 return until_training(view, follower, begun)
@@ -116,6 +120,35 @@ class Watch:
         home = Home.of(follower.run, self.sent.home)
         self.is_safe = brought_home(view, self.reach.jobs, place, home, record)
         return code
+
+    def finish(self) -> None:
+        """See to the cluster, unless the run goes on there without this command."""
+        if not self.is_left:
+            self.view.viewer.lines.pause()
+            self.reach.finish(self.is_safe)
+
+    def _begun(self, follower: Follower, job: str) -> Entry:
+        """The run's name, or how it ended without one.
+
+        Raises:
+            ClusterError: the head does not answer any more; the run may begin there.
+        """
+        try:
+            return _until_begun(self.view, follower)
+        except UnreachableError as error:
+            self.is_safe = False
+            run = self.sent.run or self.sent.request.name or "RUN"
+            option = self.site.place(job, "").option
+            raise ClusterError(
+                f"{error} The run may go on there: launch attach {run} {option}"
+            ) from error
+
+    def _note(self, run: str, place: JobPlace) -> None:
+        """Remember where a run is; it goes on where that cannot be."""
+        try:
+            book_of(self.view.session).write(run, place)
+        except StorageError as error:
+            self.view.say(f"{error} Until then: launch attach {run} {place.option}")
 
     def _orders(self) -> Orders:
         """What the driver there is to do; a folder as storage is one of this machine, not there."""

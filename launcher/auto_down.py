@@ -31,6 +31,7 @@ MODULE = "launcher.auto_down"
 STARTED = "launch-auto-down-" + "started"
 FILE = "ray_bootstrap_config.yaml"  # where `ray up` leaves the cluster file on the head, in ~
 NOTES, LOG = ".launch/auto-down.json", ".launch/auto-down.log"
+INDEX = ".launch/runs"  # which storage each run of this machine went to, see `launcher.runs`
 ASK_S = 60.0  # a look starts a Python with Ray: a second or two of one CPU
 DONE_S = 60.0  # after the last run's end, so that another one may begin
 AGAIN_S, N_TRIES = 60.0, 30
@@ -122,7 +123,7 @@ def watch_over(
     for n_left in reversed(range(N_TRIES)):
         try:
             return cluster.take_down()
-        except LauncherError:
+        except (LauncherError, OSError):
             logger.exception("the cluster is not down")
             if n_left == 0:
                 raise
@@ -147,17 +148,21 @@ class HeadCluster:
     def look(self) -> Seen:
         """Who uses it; nobody can where Ray does not answer."""
         try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-c", LOOK],
-                check=False,
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                text=True,
-                timeout=LOOK_S,
-            )
-        except subprocess.TimeoutExpired:
+            return self._seen()
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            logger.exception("nothing is to be seen of the cluster")
             return Seen(is_used=False)
+
+    def _seen(self) -> Seen:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", LOOK],
+            check=False,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=LOOK_S,
+        )
         found = [parse_look(answer) for answer in answers_in(done.stdout.splitlines())]
         return Seen(found[-1].is_used, found[-1].used_at) if found else Seen(is_used=False)
 
@@ -177,7 +182,7 @@ class HeadCluster:
         ended = self.machines.here(RAY, words, logger.info)
         if ended.code != 0:
             raise ClusterError(f"`ray down --workers-only` failed: {complaint(ended)}")
-        if runs := unsaved_runs(self.home / "launch" / "runs", self.begun_at):
+        if runs := unsaved_runs(self.home, self.begun_at):
             kept = f"the results of {', '.join(runs)} lie on its disk alone"
             write_notes(self.home, {**read_notes(self.home), "kept": kept})
             logger.warning("the head stays up: %s", kept)
@@ -185,10 +190,13 @@ class HeadCluster:
         take_down(self.file, self.machines, logger.info)
 
 
-def unsaved_runs(runs: Path, since: float) -> tuple[str, ...]:
-    """Runs whose record on this machine has changed since then."""
-    found = (path for path in runs.glob("*/run.json") if path.stat().st_mtime > since)
-    return tuple(sorted(path.parent.name for path in found))
+def unsaved_runs(home: Path, since: float) -> tuple[str, ...]:
+    """Runs whose record on this machine has changed since then, in whatever folder it is kept."""
+    index = (read_object(path) for path in (home / INDEX).glob("*.json"))
+    noted = {str(note.get("storage") or "") for note in index}
+    storages = {str(home / "launch"), *(each for each in noted if each.startswith("/"))}
+    found = (path for each in storages for path in Path(each).glob("runs/*/run.json"))
+    return tuple(sorted(path.parent.name for path in found if path.stat().st_mtime > since))
 
 
 def read_notes(home: Path) -> dict[str, Any]:
@@ -237,6 +245,7 @@ def _main() -> None:
     rule = Rule(float(idle_s), json.loads(when_done))
     home = Path.home()
     if what == "start":
+        read_cluster_file(home / FILE)  # or who asks for it would not hear why it ends at once
         start(home, rule)
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

@@ -70,9 +70,11 @@ def up(
     rule = _rule(idle_down, when_done=down_when_done)
     cluster_file, machines, desk = _opened(ctx.obj, file)
     try:
-        nodes = clusters.up(cluster_file, machines, desk, rule)
+        with desk.book.alone_with(cluster_file.path, say):
+            nodes = clusters.up(cluster_file, machines, desk, rule)
     except KeyboardInterrupt:
         say(f"interrupted: what is up stays up. launch down {file} gives it back")
+        ctx.obj.has_ended = True
         raise
     print_nodes(_console(ctx.obj), nodes)
 
@@ -82,7 +84,13 @@ def down(ctx: typer.Context, file: o.ClusterFile) -> None:
     from launcher import clusters
     from policies.wording import dollars
 
-    entry = clusters.down(*_opened(ctx.obj, file))
+    cluster_file, machines, desk = _opened(ctx.obj, file)
+    try:
+        with desk.book.alone_with(cluster_file.path, say):
+            entry = clusters.down(cluster_file, machines, desk)
+    except KeyboardInterrupt:
+        ctx.obj.has_ended = True
+        raise
     cost = ""
     if entry is not None and entry.cost_usd is not None:
         cost = f". It has cost {dollars(entry.cost_usd)}"

@@ -1,14 +1,21 @@
 """Remembers which clusters were brought up from here, so that none is forgotten."""
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from launcher.codec import Codec, DecodeError
 from launcher.errors import StorageError
 from launcher.small_file import read_object, replace_file
+
+logger = logging.getLogger(__name__)
 
 _CODEC = Codec()
 
@@ -52,13 +59,8 @@ class ClusterBook:
         Raises:
             StorageError: the folder cannot be written.
         """
-        try:
+        with self._writing():
             replace_file(self._path(entry.file), json.dumps(_CODEC.encode(entry)))
-        except OSError as error:
-            raise StorageError(
-                f"{self.folder}, which remembers clusters, cannot be written: {error.strerror}. "
-                "Make it writable, or make room there."
-            ) from error
 
     def begin(self, entry: Entry) -> Entry:
         """Note a cluster that comes up; one that is up already keeps its beginning."""
@@ -84,8 +86,47 @@ class ClusterBook:
         left = [entry for entry in found if entry is not None and entry.ended_at is None]
         yield from sorted(left, key=lambda entry: entry.begun_at)
 
+    @contextmanager
+    def alone_with(self, file: Path, say: Callable[[str], None]) -> Iterator[None]:
+        """Be the only one on this machine who brings a cluster up or down; waits for others.
+
+        Two who bring it up at once would rent two heads, or end each other's Ray.
+
+        Raises:
+            StorageError: the folder cannot be written.
+        """
+        lock = self._path(str(file.absolute())).with_suffix(".lock")
+        with self._writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            stream = lock.open("a")
+        with stream:
+            _lock(stream, lambda: say(f"waiting for another command that brings {file} up or down"))
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"{self.folder}, which remembers clusters, cannot be written: {error.strerror}. "
+                "Make it writable, or make room there."
+            ) from error
+
     def _path(self, file: str) -> Path:
-        return self.folder / f"{hashlib.sha256(file.encode()).hexdigest()[:16]}.json"
+        name = hashlib.sha256(os.path.normpath(file).encode()).hexdigest()[:16]
+        return self.folder / f"{name}.json"
+
+
+def _lock(stream: IO[str], waiting: Callable[[], None]) -> None:
+    """Lock a file; `waiting` is called if that takes a while."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        waiting()
+        fcntl.flock(stream, fcntl.LOCK_EX)
+    except OSError as error:  # a network's file system may know no locks
+        logger.warning("%s cannot be locked: %s", stream.name, error.strerror)
 
 
 def _read(path: Path) -> Entry | None:

@@ -1,8 +1,11 @@
 """Clusters from a file, as their commands handle them: up, down, and what is up and has cost."""
 
 import json
+import math
+import re
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,12 +17,15 @@ from launcher.bring_up import bring_up, still_running, take_down
 from launcher.cluster_bill import Bill, make_bill
 from launcher.cluster_book import ClusterBook, Entry
 from launcher.cluster_file import ClusterFile
-from launcher.errors import ClusterError, UsageError
+from launcher.errors import ClusterError, StorageError, UsageError
 from launcher.head import Look, UpNode, complaint, look, on_head, python_command
 from launcher.images import Parameters, look_up, named_images, with_images
 from launcher.machines import Machines
 from launcher.planned_types import usd_per_h
 from launcher.rented import list_rented
+from launcher.small_file import replace_file
+
+_NO_FILE_NAME = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,13 @@ def up(
         up_s=None if known is None else known.up_s,
     )
     entry, began_at = desk.book.begin(entry), desk.clock()
-    nodes = bring_up(file, machines, desk.say, path)
+    try:
+        nodes = bring_up(file, machines, desk.say, path)
+    except ClusterError:
+        if rule is not None and math.isfinite(rule.idle_s):  # what is up costs money
+            with suppress(ClusterError):
+                set_rule(file, machines, desk, rule)
+        raise
     if not is_open:
         desk.book.write(replace(entry, up_s=desk.clock() - began_at))
     if rule is not None:
@@ -127,12 +139,21 @@ def down(file: ClusterFile, machines: Machines, desk: Desk) -> Entry | None:
         ClusterError: something of it is left.
     """
     try:
-        found = status(file, machines, desk)
-    except ClusterError:  # whatever it has cost, it must go down
-        found = None
-    take_down(file, machines, desk.say)
+        found = _status_if_told(file, machines, desk)
+        take_down(file, machines, desk.say)
+    except KeyboardInterrupt:
+        desk.say(f"interrupted: what is left may cost money. launch down {file.path} goes on")
+        raise
     desk.book.end(file.path, desk.clock())
     return None if found is None else desk.book.find(file.path)
+
+
+def _status_if_told(file: ClusterFile, machines: Machines, desk: Desk) -> Status | None:
+    """The status; None where it is not to be had: whatever a cluster has cost, it must go down."""
+    try:
+        return status(file, machines, desk)
+    except ClusterError:
+        return None
 
 
 def status(file: ClusterFile, machines: Machines, desk: Desk) -> Status:
@@ -199,9 +220,14 @@ def _images(file: ClusterFile, desk: Desk, known: Mapping[str, str]) -> dict[str
 
 def _copy_with(images: Mapping[str, str], file: ClusterFile, desk: Desk) -> Path:
     """A copy of the file with image IDs for names."""
-    desk.folder.mkdir(parents=True, exist_ok=True)
-    path = desk.folder / f"{file.name}.yaml"
-    path.write_text(with_images(file.path.read_text(encoding="utf-8"), images), encoding="utf-8")
+    path = desk.folder / f"{_NO_FILE_NAME.sub('-', file.name)}.yaml"
+    try:
+        replace_file(path, with_images(file.path.read_text(encoding="utf-8"), images))
+    except OSError as error:
+        raise StorageError(
+            f"{path}, which `ray up` is to read, cannot be written: {error.strerror}. Make its "
+            "folder writable, or make room there."
+        ) from error
     return path
 
 

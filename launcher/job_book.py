@@ -48,6 +48,8 @@ class JobBook:
             StorageError: the folder cannot be written.
         """
         try:
+            # An address may hold a password.
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self.folder / f"{run}.json", json.dumps(_CODEC.encode(place)))
         except OSError as error:
             raise StorageError(

@@ -4,10 +4,10 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 60.0
+QUIET_S: Final = 300.0  # a connection that has gone is not told of while nothing is sent over it
 STOP_WAIT_S: Final = 1800  # Ray kills a job that is asked to stop after 3 s unless told otherwise
 ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 RUN_KEY: Final = "launch"  # metadata of our jobs: what each is for
@@ -67,7 +68,7 @@ class Jobs(Protocol):
         ...
 
     def said(self, job: str) -> Iterator[str]:
-        """What a job has said and says, from its beginning to its end."""
+        """What a job has said and says, from its beginning to its end, or to a long silence."""
         ...
 
     def having(self, purpose: str) -> tuple[str, ...]:
@@ -114,11 +115,7 @@ class RayJobs:
         """
         self._require_listener()
         with self._told(), _no_other_address():
-            from ray.job_submission import JobSubmissionClient
-
-            self._client = JobSubmissionClient(self.address)
-            # By itself the client would wait for an answer for ever.
-            self._client._do_request = partial(self._client._do_request, timeout=ANSWER_TIMEOUT_S)
+            self._client = _client(self.address)
 
     def submit(self, command: str, folder: Path | None, purpose: str) -> str:
         """See `Jobs`."""
@@ -128,12 +125,20 @@ class RayJobs:
         if folder is not None:
             environment["working_dir"] = str(folder)
         self.mend()
-        with self._told():
-            return str(
+        job = f"launch_{uuid.uuid4().hex}"
+        try:
+            with self._told():
                 self._asked.submit_job(
-                    entrypoint=command, runtime_env=environment, metadata={RUN_KEY: purpose}
+                    submission_id=job,
+                    entrypoint=command,
+                    runtime_env=environment,
+                    metadata={RUN_KEY: purpose},
                 )
-            )
+        except BaseException:  # it may have arrived all the same, and nobody would follow it
+            with suppress(Exception):
+                self._asked.stop_job(job)
+            raise
+        return job
 
     def state(self, job: str) -> JobState:
         """See `Jobs`."""
@@ -153,12 +158,7 @@ class RayJobs:
         loop = asyncio.new_event_loop()
         pieces = self._asked.tail_job_logs(job)
         try:
-            while True:
-                try:
-                    with self._told():
-                        piece = loop.run_until_complete(anext(pieces))
-                except StopAsyncIteration:
-                    return
+            while (piece := self._next(loop, pieces)) is not None:
                 yield piece
         finally:
             with suppress(Exception):
@@ -171,6 +171,14 @@ class RayJobs:
             found = [job for job in self._asked.list_jobs() if _purpose(job) == purpose]
         found.sort(key=lambda job: -(job.start_time or 0))
         return tuple(str(job.submission_id) for job in found)
+
+    def _next(self, loop: asyncio.AbstractEventLoop, pieces: AsyncIterator[str]) -> str | None:
+        """What comes next; None at the end, and where nothing comes: the way may be dead."""
+        with self._told():
+            try:
+                return loop.run_until_complete(asyncio.wait_for(_first(pieces), QUIET_S))
+            except TimeoutError:
+                return None
 
     @property
     def _asked(self) -> Any:
@@ -189,7 +197,7 @@ class RayJobs:
             port = 0
         if not parts.hostname or not port:
             raise ClusterError(
-                f"--address {self.address} is not an address. Give http://HEAD:8265, where the "
+                f"--address {self.shown} is not an address. Give http://HEAD:8265, where the "
                 "cluster's dashboard is."
             )
         try:
@@ -212,7 +220,7 @@ class _Told:
         """Nothing is to be prepared."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, (ClusterError, StopAsyncIteration)):
+        if error is None or isinstance(error, ClusterError):
             return
         if not isinstance(error, Exception):
             return
@@ -234,6 +242,24 @@ class _Told:
             f"What answers at {self.shown} refuses: {_short(text)}. Is it the dashboard of a Ray "
             "of this version?"
         ) from error
+
+
+def _client(address: str) -> Any:
+    """Ray's client, which by itself would wait for an answer for ever."""
+    from ray.job_submission import JobSubmissionClient
+
+    class PatientClient(JobSubmissionClient):  # type: ignore[misc]
+        def _do_request(self, *words: Any, **options: Any) -> Any:
+            return super()._do_request(*words, **{"timeout": ANSWER_TIMEOUT_S, **options})
+
+    return PatientClient(address)
+
+
+async def _first(pieces: AsyncIterator[str]) -> str | None:
+    """The next piece; None if there is none."""
+    async for piece in pieces:
+        return piece
+    return None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from launcher.budget import Upkeep
 from launcher.cluster_book import Entry
 from launcher.cluster_file import ClusterFile, read_cluster_file
 from launcher.clusters import Desk
+from launcher.config import Request
 from launcher.errors import BudgetTooSmallError, UsageError
 from launcher.head import UpNode
 from launcher.job_book import JobPlace
@@ -20,6 +21,7 @@ from launcher.jobs import Jobs, RayJobs
 from launcher.machines import Machines, make_machines
 from launcher.planned_types import usd_per_h
 from launcher.tunnel import Tunnel
+from launcher.worker.staging.uris import public_uri
 from policies.wording import dollars, duration
 
 # How long a rented cluster takes to come up, before it has been seen: docs/clusters.md.
@@ -47,7 +49,7 @@ class Site(Protocol):
         """A run's place there, for the book."""
         ...
 
-    def ready(self, logs: Path, budget_usd: float | None) -> AbstractContextManager[Reach]:
+    def ready(self, logs: Path, request: Request) -> AbstractContextManager[Reach]:
         """Make it ready for a run, and reach it while the block lasts."""
         ...
 
@@ -67,7 +69,7 @@ class AddressSite:
         return JobPlace(job, storage, address=self.address)
 
     @contextmanager
-    def ready(self, logs: Path, budget_usd: float | None) -> Iterator[Reach]:  # noqa: ARG002
+    def ready(self, logs: Path, request: Request) -> Iterator[Reach]:  # noqa: ARG002
         """See `Site`."""
         with self.reached(logs) as jobs:
             yield Reach(jobs)
@@ -79,7 +81,7 @@ class AddressSite:
         Raises:
             ClusterError: no dashboard of Ray's answers there.
         """
-        jobs = RayJobs(self.address.rstrip("/"), self.address)
+        jobs = RayJobs(self.address.rstrip("/"), public_uri(self.address))
         jobs.connect()
         yield jobs
 
@@ -116,16 +118,18 @@ class FileSite:
         return JobPlace(job, storage, cluster=str(whole), folder=str(self.folder))
 
     @contextmanager
-    def ready(self, logs: Path, budget_usd: float | None) -> Iterator[Reach]:
+    def ready(self, logs: Path, request: Request) -> Iterator[Reach]:
         """See `Site`.
 
         Raises:
-            BudgetTooSmallError: to bring it up alone would cost the budget.
+            UsageError: nothing may be rented.
+            BudgetTooSmallError: to bring it up alone would cost the budget, or the time.
             ClusterError: it does not come up, or cannot be reached.
         """
         with _in_folder(self.folder):
             machines = make_machines(self.file, logs)
-            upkeep = self._brought_up(machines, budget_usd)
+            with self.desk.book.alone_with(self.file.path, self.desk.say):
+                upkeep = self._brought_up(machines, request)
             with self.reached(logs) as jobs:
                 yield Reach(jobs, upkeep, lambda is_safe: self._finish(machines, is_safe=is_safe))
 
@@ -144,7 +148,7 @@ class FileSite:
             finally:
                 tunnel.close()
 
-    def _brought_up(self, machines: Machines, budget_usd: float | None) -> Upkeep | None:
+    def _brought_up(self, machines: Machines, request: Request) -> Upkeep | None:
         """Bring it up unless all of it is; what that has cost."""
         rule = Rule(float("inf"), when_done=True) if self.down_when_done else None
         self.desk.say(f"looking for the cluster of {self.file.path}")
@@ -152,7 +156,13 @@ class FileSite:
             if rule is not None:
                 clusters.set_rule(self.file, machines, self.desk, rule)
             return None
-        require_room(self.file, budget_usd, self.desk.book.find(self.file.path))
+        if request.dry_run and not self.file.is_local:
+            raise UsageError(
+                f"--dry-run rents nothing, and the cluster of {self.file.path} is not up. Bring it "
+                f"up first (launch up {self.file.path}), or have it predicted from here: launch "
+                f"compare {request.script.name} --on {self.file.path}"
+            )
+        require_room(self.file, request, self.desk.book.find(self.file.path))
         began_at = self.desk.clock()
         try:
             nodes = clusters.up(self.file, machines, self.desk, rule)
@@ -172,7 +182,8 @@ class FileSite:
         elif not is_safe:
             say(f"the cluster of {path} stays up for the results. Then: launch down {path}")
         else:
-            entry = clusters.down(self.file, machines, self.desk)
+            with self.desk.book.alone_with(path, say):
+                entry = clusters.down(self.file, machines, self.desk)
             spent = None if entry is None else entry.cost_usd
             cost = "" if spent is None else f". It has cost {dollars(spent)}"
             say(f"the cluster of {path} is down{cost}")
@@ -198,22 +209,29 @@ def expected_up_s(entry: Entry | None) -> tuple[float, Literal["measured", "assu
     return entry.up_s, "measured"
 
 
-def require_room(file: ClusterFile, budget_usd: float | None, entry: Entry | None = None) -> None:
-    """See that a budget allows to bring the cluster up at all, before anything is rented.
+def require_room(file: ClusterFile, request: Request, entry: Entry | None = None) -> None:
+    """See that budget and deadline allow to bring the cluster up, before anything is rented.
 
     Args:
         entry: what was noted of the cluster.
 
     Raises:
-        BudgetTooSmallError: it does not.
+        BudgetTooSmallError: they do not.
     """
     up_s, basis = expected_up_s(entry)
     cost_usd = usd_per_h(file.types) * up_s / 3600.0
+    budget_usd, deadline_s = request.budget_usd, request.deadline_s
     if budget_usd is not None and cost_usd >= budget_usd:
         raise BudgetTooSmallError(
             f"To bring up the cluster of {file.path} alone costs about {dollars(cost_usd)} "
             f"({duration(up_s)}, {basis}), and the budget is {dollars(budget_usd)}. Raise "
             "--budget, or rent less: min_workers in the file."
+        )
+    if deadline_s is not None and up_s >= deadline_s and not file.is_local:
+        raise BudgetTooSmallError(
+            f"To bring up the cluster of {file.path} alone takes about {duration(up_s)} ({basis}), "
+            f"and the deadline is in {duration(deadline_s)}. Raise --deadline, or bring it up "
+            f"first: launch up {file.path}"
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher import afar
+from launcher import afar, follow_job
 from launcher.afar import (
     Sent,
     attach_afar,
@@ -46,13 +46,19 @@ class FakeSite:
     jobs: FakeJobs
     upkeep: Upkeep | None = None
     finished: list[bool] = field(default_factory=list)
+    stays: str = ""
 
     def place(self, job: str, storage: str) -> JobPlace:
         return JobPlace(job, storage, address="http://far:8265")
 
     @contextmanager
-    def ready(self, logs: Path, budget_usd: float | None) -> Iterator[Reach]:
-        yield Reach(self.jobs, self.upkeep, self.finished.append)
+    def ready(self, logs: Path, request: Request) -> Iterator[Reach]:
+        yield Reach(self.jobs, self.upkeep, self._finish)
+
+    def _finish(self, is_safe: bool) -> None:
+        self.finished.append(is_safe)
+        if self.stays:
+            raise ClusterError(self.stays)
 
     @contextmanager
     def reached(self, logs: Path) -> Iterator[Jobs]:
@@ -285,6 +291,37 @@ def test_a_driver_that_does_not_start_leaves_nothing_to_keep_a_cluster_up_for(
     with pytest.raises(ClusterError, match="did not start the driver"):
         launch_afar(session, site, sent(request_))
     assert site.finished == [True]
+
+
+def test_a_head_that_is_lost_before_the_run_has_a_name_may_train_it(
+    session: Session, request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_job, "PATIENCE_S", -1.0)
+    site = FakeSite(FakeJobs([[BROKEN]]))
+    said = r"may go on there: launch attach RUN --address http://far:8265"
+    with pytest.raises(ClusterError, match=said):
+        launch_afar(session, site, sent(request_))
+    assert site.finished == [False]
+
+
+def test_a_cluster_that_stays_up_does_not_hide_what_went_wrong_before(
+    session: Session, request_: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = FakeSite(FakeJobs([["python: No module named launcher\n"]]), stays="w is still rented")
+    with pytest.raises(ClusterError, match="did not start the driver"):
+        launch_afar(session, site, sent(request_))
+    assert "w is still rented" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_though_its_place_cannot_be_noted(
+    session: Session, request_: Request, head: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (session.environment.state_dir / "jobs").parent.mkdir(parents=True)
+    (session.environment.state_dir / "jobs").write_text("no folder")
+    assert launch_afar(session, FakeSite(FakeJobs([told(head)])), sent(request_)) == 0
+    err = capsys.readouterr().err
+    assert "remembers runs afar, cannot be written" in err
+    assert "Until then: launch attach far --address http://far:8265" in err
 
 
 def test_a_run_that_is_over_cannot_be_stopped(session: Session, head: Path) -> None:

@@ -1,6 +1,8 @@
 """Clusters that take themselves down: when, how often it is tried, what keeps a head."""
 
+import json
 import math
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,15 +176,36 @@ def test_own_machines_are_ended_by_the_head(tmp_path: Path) -> None:
     assert {"a: ray stop", "b: ray stop"} <= set(machines.calls)
 
 
+@pytest.mark.parametrize(
+    "failure", [OSError("no memory"), subprocess.TimeoutExpired("python", 1.0)]
+)
+def test_a_look_that_fails_sees_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert a_head(tmp_path, FakeMachines(), CLOUD).look() == IDLE
+
+
 def test_rules_are_told_in_words() -> None:
     assert str(Rule(math.inf, when_done=True)) == "after its first run"
     assert str(Rule(600.0)) == "when nobody has used it for 10 min"
 
 
 def test_runs_that_lie_on_the_head_alone_are_found(tmp_path: Path) -> None:
-    (tmp_path / "otter").mkdir()
-    (tmp_path / "otter" / "run.json").write_text("{}")
-    assert unsaved_runs(tmp_path, 0.0) == ("otter",)
+    notes = tmp_path / ".launch" / "runs"
+    notes.mkdir(parents=True)
+    for run, storage in (("otter", "launch"), ("lynx", "my disk"), ("fox", "launch")):
+        record = tmp_path / storage / "runs" / run / "run.json"
+        record.parent.mkdir(parents=True)
+        record.write_text("{}")
+        (notes / f"{run}.json").write_text(json.dumps({"storage": str(tmp_path / storage)}))
+    (notes / "far.json").write_text('{"storage": "s3://bucket/launch"}')
+    (notes / "damaged.json").write_text("{")
+    (tmp_path / "launch" / "runs" / "fox" / "run.json").unlink()
+    assert unsaved_runs(tmp_path, 0.0) == ("lynx", "otter")
     assert unsaved_runs(tmp_path, 1e12) == ()
     assert unsaved_runs(tmp_path / "none", 0.0) == ()
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -233,6 +234,44 @@ def test_a_rule_that_cannot_be_set_is_told(file: ClusterFile, desk: Desk) -> Non
         up(file, machines, desk, Rule(math.inf, when_done=True))
 
 
+def test_a_cluster_that_comes_up_in_part_goes_down_by_the_rule_all_the_same(
+    file: ClusterFile, desk: Desk, said: list[str]
+) -> None:
+    machines = FakeMachines([rented("h", "head")])
+    with pytest.raises(ClusterError, match="1 of 2 nodes have joined"):
+        up(file, machines, desk, Rule(600.0))
+    assert machines.calls[-1][-1].endswith("-m launcher.auto_down start 600 false")
+    assert said[-1] == "the head takes the cluster down when nobody has used it for 10 min"
+
+
+def test_the_file_that_ray_reads_is_beside_the_book_whatever_the_cluster_is_called(
+    file: ClusterFile, desk: Desk, tmp_path: Path
+) -> None:
+    machines = FakeMachines([rented("h", "head"), rented("w")])
+    up(replace(file, name="../über/all"), machines, desk)
+    assert Path(machines.calls[0][-1]) == desk.folder / "..-über-all.yaml"
+    (tmp_path / "no folder").write_text("")
+    with pytest.raises(StorageError, match="which `ray up` is to read, cannot be written"):
+        up(file, machines, replace(desk, folder=tmp_path / "no folder"))
+
+
+def test_a_cluster_whose_end_is_interrupted_may_go_on_to_cost(
+    file: ClusterFile, desk: Desk, said: list[str]
+) -> None:
+    @dataclass
+    class Interrupted(FakeMachines):
+        def here(self, module: str, words: Sequence[str], heard: Callable[[str], None]) -> Ended:
+            if words[0] == "down":
+                raise KeyboardInterrupt
+            return super().here(module, words, heard)
+
+    up(file, Interrupted([rented("h", "head"), rented("w")]), desk)
+    with pytest.raises(KeyboardInterrupt):
+        down(file, Interrupted([rented("h", "head"), rented("w")]), desk)
+    assert said[-1].startswith("interrupted: what is left may cost money. launch down ")
+    assert len(list(desk.book.open_entries())) == 1
+
+
 def test_a_status_tells_what_has_been_up_and_who_uses_it(file: ClusterFile, desk: Desk) -> None:
     look = {"now": HOUR_S, "nodes": [raw_node("w", 1800.0)], "n_drivers": 1}
     machines = FakeMachines([rented("w", since=1800.0)], look)
@@ -305,6 +344,29 @@ def test_a_cluster_that_is_up_keeps_its_beginning(tmp_path: Path) -> None:
     assert book.begin(replace(entry, begun_at=200.0)).begun_at == 100.0
     book.end(tmp_path / "x.yaml", 300.0)
     assert book.begin(replace(entry, begun_at=400.0)).begun_at == 400.0
+
+
+def test_two_commands_do_not_bring_a_cluster_up_at_once(tmp_path: Path) -> None:
+    book, said = ClusterBook(tmp_path / "book"), list[str]()
+    file, way = tmp_path / "x.yaml", list[str]()
+
+    def second() -> None:
+        with book.alone_with(tmp_path / "y" / ".." / "x.yaml", waits):
+            way.append("second")
+
+    def waits(text: str) -> None:
+        said.append(text)
+        is_waiting.set()
+
+    is_waiting, other = threading.Event(), threading.Thread(target=second)
+    with book.alone_with(file, said.append):
+        other.start()
+        assert is_waiting.wait(30)
+        way.append("first")
+    other.join()
+    assert way == ["first", "second"]
+    assert len(said) == 1
+    assert list(book.open_entries()) == []
 
 
 def test_a_note_that_is_damaged_is_passed_over(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """Clusters afar: what it costs to bring them up, and when that is refused."""
 
+import asyncio
+import stat
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -10,10 +14,11 @@ from launcher.cluster_file import read_cluster_file
 from launcher.clusters import Desk, set_rule, stands
 from launcher.errors import BudgetTooSmallError, ClusterError, UsageError
 from launcher.job_book import JobBook, JobPlace
-from launcher.jobs import RayJobs, is_dashboard
+from launcher.jobs import RayJobs, UnreachableError, _client, is_dashboard
 from launcher.rented import RentedNode
 from launcher.sites import AddressSite, FileSite, require_room, site_of, upkeep_of
 from launcher.tunnel import Tunnel
+from tests.fakes import a_request
 from tests.test_clusters import CLOUD, OWN, FakeMachines, raw_node, rented
 
 
@@ -32,13 +37,36 @@ def test_coming_up_costs_all_machines_and_a_head_that_only_serves_goes_on(tmp_pa
 def test_a_budget_that_coming_up_would_use_is_refused_before_anything_is_rented(
     tmp_path: Path,
 ) -> None:
-    require_room(file_of(tmp_path), None)
-    require_room(file_of(tmp_path), 1.0)
+    require_room(file_of(tmp_path), a_request(budget_usd=None))
+    require_room(file_of(tmp_path), a_request(budget_usd=1.0))
     with pytest.raises(BudgetTooSmallError, match=r"alone costs about \$0.08 .*budget is \$0.05"):
-        require_room(file_of(tmp_path), 0.05)
+        require_room(file_of(tmp_path), a_request(budget_usd=0.05))
     fast = Entry("mine", "mine.yaml", "/", "aws", 0.6, 0.0, ended_at=9.0, up_s=60.0)
-    require_room(file_of(tmp_path), 0.05, fast)
-    require_room(file_of(tmp_path, OWN), 0.01)
+    require_room(file_of(tmp_path), a_request(budget_usd=0.05), fast)
+    require_room(file_of(tmp_path, OWN), a_request(budget_usd=0.01))
+
+
+def test_a_deadline_that_coming_up_would_use_is_refused_before_anything_is_rented(
+    tmp_path: Path,
+) -> None:
+    asked = a_request(deadline_s=300.0)
+    with pytest.raises(BudgetTooSmallError, match=r"alone takes about 8 min .*launch up .*mine\.y"):
+        require_room(file_of(tmp_path), asked)
+    fast = Entry("mine", "mine.yaml", "/", "aws", 0.6, 0.0, ended_at=9.0, up_s=60.0)
+    require_room(file_of(tmp_path), asked, fast)
+    require_room(file_of(tmp_path, OWN), asked)
+
+
+def test_a_dry_run_rents_nothing(tmp_path: Path) -> None:
+    machines, desk = FakeMachines(), a_desk(tmp_path)
+    site = FileSite(file_of(tmp_path), tmp_path, desk)
+    with pytest.raises(UsageError, match=r"--dry-run rents nothing, .*compare train\.py --on "):
+        site._brought_up(machines, a_request(dry_run=True))
+    assert not any(call[0] == "up" for call in machines.calls)
+
+
+def a_desk(tmp_path: Path, say: Callable[[str], None] = print) -> Desk:
+    return Desk(tmp_path, say, lambda: 0.0, lambda _: None)  # type: ignore[arg-type,return-value]
 
 
 def up_and(nodes: list[RentedNode], **look: object) -> FakeMachines:
@@ -58,18 +86,19 @@ def test_a_cluster_stands_when_all_its_nodes_are_there_or_it_is_in_use(tmp_path:
 
 def test_a_rule_is_set_on_a_cluster_that_is_up(tmp_path: Path) -> None:
     said: list[str] = []
-    desk = Desk(tmp_path, said.append, lambda: 0.0, lambda _: None)  # type: ignore[arg-type,return-value]
+    desk = a_desk(tmp_path, said.append)
     set_rule(file_of(tmp_path), FakeMachines(), desk, Rule(float("inf"), when_done=True))
     assert said == ["the head takes the cluster down after its first run"]
 
 
 def test_a_place_leads_back_to_its_cluster(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, print, lambda: 0.0, lambda _: None)  # type: ignore[arg-type,return-value]
+    desk = a_desk(tmp_path)
     file = file_of(tmp_path)
     by_file = FileSite(file, tmp_path, desk).place("job-1", "/root/launch")
     book = JobBook(tmp_path / "jobs")
     book.write("far", by_file)
     assert book.find("far") == by_file
+    assert stat.S_IMODE(book.folder.stat().st_mode) == 0o700
     assert book.find("near") is None
     again = site_of(by_file, desk)
     assert again == FileSite(file, tmp_path, desk)
@@ -93,9 +122,71 @@ def test_nobody_at_the_address_is_one_clear_line(tmp_path: Path) -> None:
     ):
         pass
     with pytest.raises(ClusterError, match="http://far:port is not an address"):
-        RayJobs("http://far:port", "far").connect()
+        RayJobs("http://far:port", "http://far:port").connect()
     assert is_dashboard("https://far")
     assert not is_dashboard("far:6379")
+
+
+def test_a_password_in_an_address_is_not_shown(tmp_path: Path) -> None:
+    site = AddressSite("http://me:secret@127.0.0.1:1")
+    with pytest.raises(ClusterError) as raised, site.reached(tmp_path):
+        pass
+    assert "secret" not in str(raised.value)
+    assert "http://127.0.0.1:1" in str(raised.value)
+
+
+@dataclass
+class FakeClient:
+    """Ray's client as far as `RayJobs` asks it."""
+
+    failure: BaseException | None = None
+    submitted: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+
+    def submit_job(self, *, submission_id: str, **_: object) -> str:
+        self.submitted.append(submission_id)
+        if self.failure is not None:
+            raise self.failure
+        return submission_id
+
+    def stop_job(self, job: str) -> None:
+        self.stopped.append(job)
+
+    async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
+        yield f"{job} begins\n"
+        if job == "silent":
+            await asyncio.Event().wait()
+
+
+def test_a_job_that_may_have_arrived_is_stopped_where_nobody_would_follow_it() -> None:
+    client = FakeClient()
+    assert RayJobs("http://far", "far", _client=client).submit("true", None, "run")
+    assert client.stopped == []
+    for failure in (KeyboardInterrupt(), ConnectionResetError("gone")):
+        lost = FakeClient(failure)
+        with pytest.raises((KeyboardInterrupt, UnreachableError)):
+            RayJobs("http://far", "far", _client=lost).submit("true", None, "run")
+        assert lost.stopped == lost.submitted
+
+
+def test_a_job_that_is_silent_is_heard_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = RayJobs("http://far", "far", _client=FakeClient())
+    assert list(jobs.said("over")) == ["over begins\n"]
+    monkeypatch.setattr("launcher.jobs.QUIET_S", 0.01)
+    assert list(jobs.said("silent")) == ["silent begins\n"]
+
+
+def test_no_answer_of_a_dashboard_is_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Client:
+        def __init__(self, address: str) -> None:
+            self.asked = self._do_request("GET", "/api/version", data=b"")
+
+        def _do_request(self, *words: str, **options: object) -> object:
+            return words, options
+
+    monkeypatch.setattr("ray.job_submission.JobSubmissionClient", Client)
+    words, options = _client("http://far").asked
+    assert (words, options) == (("GET", "/api/version"), {"timeout": 60.0, "data": b""})
 
 
 def test_a_tunnel_that_does_not_stand_tells_the_last_words_and_leaves_nothing(
