@@ -21,7 +21,8 @@ from launcher.worker.exchange.decentralized.figures import Figures
 from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.links import Links
-from launcher.worker.exchange.decentralized.sparse import Vector, is_finite
+from launcher.worker.exchange.decentralized.overflow import Overflows
+from launcher.worker.exchange.decentralized.sparse import Vector
 from launcher.worker.exchange.decentralized.training import FIRST, SETTLE_S, Training
 from launcher.worker.exchange.decentralized.transfer import TransferOptions
 from launcher.worker.gradients import Gradients
@@ -148,7 +149,8 @@ class Decentralized(DataParallel):
         """Runs a train_step or test_step on this rank's slice of a batch, or on a whole batch."""
         if isinstance(data, Uncut):
             data = self._slices.cut(data)
-        self._exchanged.begin_step()
+        if not self.is_tracing_step:
+            self._exchanged.begin_step()
         return super().run_step(step, model, data, role)
 
     @property
@@ -239,6 +241,7 @@ class ExchangedGradients(Gradients):
         self._loss: Any = None
         self._optimizer: Any = None
         self._traced: tuple[int, ...] | None = None
+        self._overflows = Overflows()
         self.scale_of: list[Callable[[Any], Any]] = []
         """Tells by what an optimizer's gradients are multiplied; None where it never does that."""
         self.replica: Variables | None = None
@@ -307,13 +310,13 @@ class ExchangedGradients(Gradients):
             flat = tf.concat(parts, 0)
             mean = tf.constant(np.nan) if loss is None else tf.cast(loss, tf.float32)
             scales = [s for tell in self.scale_of if (s := tell(self._optimizer)) is not None]
-            scale = tf.cast(scales[0] if scales else 1.0, tf.float32)
+            is_scaled, scale = bool(scales), tf.cast([*scales, 1.0][0], tf.float32)
 
             def exchange(flat: Vector, loss: np.ndarray, scale: np.ndarray) -> Vector:
-                if not scales:
+                if not is_scaled:
                     return self._exchange(replica, flat, float(loss))
-                if not is_finite(flat):
-                    return flat  # the optimizer lowers its scale, and applies nothing
+                if self._overflows.note(flat):
+                    return flat
                 return np.asarray(self._exchange(replica, flat / scale, float(loss)) * scale)
 
             total = tf.numpy_function(exchange, [flat, mean, scale], tf.float32)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.message import Message, Outgoing
 from launcher.worker.exchange.decentralized.sparse import Vector
@@ -26,6 +28,31 @@ class Replica(Protocol):
     def write(self, weights: Vector) -> None:
         """Sets the weights, shape `(d,)`."""
         ...
+
+
+class Deferred:
+    """A replica whose optimizer applies later what is noted here.
+
+    Args:
+        replica: the model.
+        size: of its vector.
+    """
+
+    def __init__(self, replica: Replica, size: int) -> None:
+        self._replica = replica
+        self.gradient = np.zeros(size, np.float32)
+
+    def apply(self, gradient: Vector) -> None:
+        """Notes what is to be applied."""
+        self.gradient = gradient
+
+    def read(self) -> Vector:
+        """A copy of the weights, shape `(d,)`."""
+        return self._replica.read()
+
+    def write(self, weights: Vector) -> None:
+        """Sets the weights, shape `(d,)`."""
+        self._replica.write(weights)
 
 
 @dataclass(frozen=True, slots=True)

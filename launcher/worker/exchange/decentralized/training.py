@@ -14,7 +14,13 @@ from launcher.worker.exchange.decentralized.figures import Figures
 from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.message import Kind, Message, Outgoing, Standing
 from launcher.worker.exchange.decentralized.network import Network, OpenNetwork
-from launcher.worker.exchange.decentralized.rule import NewRule, Replica, Rule, Step
+from launcher.worker.exchange.decentralized.rule import (
+    Deferred,
+    NewRule,
+    Replica,
+    Rule,
+    Step,
+)
 from launcher.worker.exchange.decentralized.sparse import Span, Vector, is_finite
 
 CONNECT_S = 120.0  # until the slowest worker has made its model
@@ -74,13 +80,13 @@ class Training:
         self._resting: Replica | None = None
         self._copy_by_s: float | None = None
         self._has_diverged = False
-        self.is_told_to_stop = False
+        self.is_told_to_stop = self._has_told_to_stop = False
 
     def open(self, sizes: Sequence[int], replica: Replica, model: Hashable = None) -> None:
         """Begins to exchange a model; blocks until the peers are there, or for `connect_s`.
 
         Peers that were lost while the model before was trained are waited for only as long as one
-        takes to answer that has gone on to this one.
+        takes to answer that has gone on to this one; so are all, by one that joins.
 
         Args:
             sizes: of its variables, in entries.
@@ -94,7 +100,7 @@ class Training:
         weights, layout = replica.read(), Layout(sizes)
         with self._changed:
             self._give_up_the_gone()
-            living = set(self._peers) - self._lost
+            all_peers, living = set(self._peers), set(self._peers) - self._lost
             self._greetings.clear()
             self._down_since_s.clear()
             self._lost.clear()
@@ -106,20 +112,26 @@ class Training:
             self._network = network
             for peer in network.up():
                 self._greet(peer)
-            self._wait_for(set(self._peers), min(GONE_S, self._connect_s))
-            self._wait_for(living, self._connect_s)
+            wait_for, soon_s = self._changed.wait_for, min(GONE_S, self._connect_s)
+            wait_for(lambda: self._have_greeted(all_peers), soon_s)
+            wait_for(lambda: self._is_under_way or self._have_greeted(living), self._connect_s)
             self._rule = self._new_rule(layout)
             self._steps.tick(self._clock())
 
-    def _wait_for(self, peers: set[int], timeout_s: float) -> None:
-        """Until so many have greeted."""
-        self._changed.wait_for(lambda: peers <= self._greetings.keys(), timeout_s)
+    @property
+    def _is_under_way(self) -> bool:
+        """Whether a peer is training already, so that this worker joins, and waits for no more."""
+        return any(greeting.standing.step > 0 for greeting in self._greetings.values())
+
+    def _have_greeted(self, peers: set[int]) -> bool:
+        """Whether they have, or need not, since training is to stop."""
+        is_ending = self._has_told_to_stop or self.is_told_to_stop
+        return is_ending or peers <= self._greetings.keys()
 
     def _new_rule(self, layout: Layout) -> Rule:
         """Of those that are there; one that begins with other weights, or later, is new."""
-        is_new = any(
-            greeting.standing.step > 0
-            or (peer < self.rank and not np.array_equal(greeting.part.values, self._sample))
+        is_new = self._is_under_way or any(
+            peer < self.rank and not np.array_equal(greeting.part.values, self._sample)
             for peer, greeting in self._greetings.items()
         )
         rule = self._make_rule(self.rank, sorted(self._greetings), layout, is_new=is_new)
@@ -150,7 +162,7 @@ class Training:
             self._speed.note(n_examples, busy_s)
             self._steps.tick(self._clock())
             self._give_up_the_gone()
-            applied = _Applied(replica, len(gradient))
+            applied = Deferred(replica, len(gradient))
             was_new = _is_new(rule)
             while not rule.begin(applied):
                 self._changed.wait(TICK_S)
@@ -291,7 +303,8 @@ class Training:
     def stop_all(self) -> None:
         """Tells all peers to stop, too."""
         with self._changed:
-            network = self._network
+            network, self._has_told_to_stop = self._network, True
+            self._changed.notify_all()
         if network is not None:
             network.send_to_all(Message(Kind.STOP, Standing()))
 
@@ -348,7 +361,9 @@ class Training:
     def link_is_down(self, peer: int) -> None:
         """What was on its way to and from a peer is lost, and made up for by a transfer."""
         with self._changed:
-            self._down_since_s.setdefault(peer, self._clock())
+            network = self._network
+            if network is None or peer not in network.up():  # which may have come again by now
+                self._down_since_s.setdefault(peer, self._clock())
             if isinstance(self._rule, Dlion):
                 self._rule.interrupted(peer)
             self._changed.notify_all()
@@ -373,20 +388,3 @@ class Training:
 
 def _is_new(rule: Rule) -> bool:
     return isinstance(rule, Dlion) and rule.is_new
-
-
-class _Applied:
-    """A replica whose optimizer applies later what is noted here."""
-
-    def __init__(self, replica: Replica, size: int) -> None:
-        self._replica = replica
-        self.gradient = np.zeros(size, np.float32)
-
-    def apply(self, gradient: Vector) -> None:
-        self.gradient = gradient
-
-    def read(self) -> Vector:
-        return self._replica.read()
-
-    def write(self, weights: Vector) -> None:
-        self._replica.write(weights)

@@ -159,6 +159,35 @@ def test_training_begins_without_those_who_do_not_come():
     sockets[1][0].close()
 
 
+def test_one_that_joins_does_not_wait_for_the_dead(monkeypatch):
+    monkeypatch.setattr("launcher.worker.exchange.decentralized.training.GONE_S", 0.05)
+    sockets = listening(3)
+    addresses = addresses_of(sockets)
+    first = Rank(0, addresses, sockets[0], connect_s=0.05)
+    first.open()
+    first.steps(3)
+    other = Rank(1, addresses, sockets[1], connect_s=600.0)
+    opening = threading.Thread(target=other.open, daemon=True)
+    opening.start()
+    opening.join(30)
+    assert not opening.is_alive()
+    for rank in (other, first):
+        rank.training.close()
+    sockets[2][0].close()
+
+
+def test_a_stop_ends_the_waiting_for_those_who_do_not_come():
+    sockets = listening(2)
+    rank = Rank(0, addresses_of(sockets), sockets[0], connect_s=600.0)
+    opening = threading.Thread(target=rank.open, daemon=True)
+    opening.start()
+    rank.training.stop_all()
+    opening.join(30)
+    assert not opening.is_alive()
+    rank.training.close()
+    sockets[1][0].close()
+
+
 def test_at_the_end_the_first_has_the_best_ones_weights(pair):
     """The others serve it after their own last steps."""
     ranks, _ = pair
