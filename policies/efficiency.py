@@ -74,8 +74,9 @@ def _ratio(approximate: Experience, experience: Iterable[Experience]) -> float |
 def steps_ratio(curve: Sequence[CurvePoint], exact: Sequence[CurvePoint]) -> float | None:
     """Steps to the lowest loss that both curves reach, the one's over the other's; None if unknown.
 
-    Curves of one point, or of different metrics, tell nothing.
+    Curves of one point, or of different metrics, tell nothing; nor do losses that are not finite.
     """
+    curve, exact = ([p for p in each if math.isfinite(p.loss)] for each in (curve, exact))
     if len(curve) < 2 or len(exact) < 2 or curve[0].metric != exact[0].metric:
         return None
     target = max(min(point.loss for point in each) for each in (curve, exact))

@@ -45,6 +45,13 @@ def test_curves_are_compared_at_the_lowest_loss_that_both_reach() -> None:
     assert steps_ratio(curve(150)[:1], curve(100)) is None
 
 
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_losses_of_steps_that_diverged_tell_nothing(loss: float) -> None:
+    diverged = curve(150, (loss, 1.0, 0.5, loss))
+    assert steps_ratio(diverged, curve(100)) == pytest.approx(450 / 200)
+    assert steps_ratio(curve(150, (loss, loss, 1.0)), curve(100)) is None
+
+
 def test_without_runs_to_compare_it_is_assumed() -> None:
     assert learn_efficiency([], "script-a") == ASSUMED
     assert learn_efficiency([run("decentralized", 150)], "script-a") == ASSUMED
