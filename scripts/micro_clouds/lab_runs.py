@@ -51,7 +51,7 @@ class LabRun:
     @property
     def file(self) -> str:
         """Where its course is kept, in the folder of all."""
-        return f"{self.case}/{self.method}-rate{self.rate:g}-seed{self.seed}.json"
+        return f"{self.case}/{self.method}-rate{self.rate:g}-seed{self.seed}-{self.seconds:g}s.json"
 
     @property
     def is_exact(self) -> bool:
@@ -68,16 +68,13 @@ CASES = {  # model, skewed, links
 }
 
 
-def runs(
-    seconds: float, n_seeds: int, n_rates: int = 1, only: Sequence[str] = ()
-) -> Iterator[LabRun]:
+def runs(seconds: float, n_seeds: int, n_rates: int = 1) -> Iterator[LabRun]:
     """All runs, so that those of the first seed tell of everything.
 
     Args:
         seconds: of training in each; more where every step waits for all.
         n_seeds: of each run.
         n_rates: learning rates that each method may choose from.
-        only: names, such as `mlp/ako`, `cnn*` or `killed`; all where empty.
     """
     for seed in range(n_seeds):
         for case, (model, skewed, links) in CASES.items():
@@ -87,8 +84,7 @@ def runs(
                 if run.is_exact:
                     run = replace(run, seconds=EXACT_TAKES * seconds)
                 for rate in RATES.get(method, RATES[OURS][:1])[:n_rates]:
-                    if is_wanted(run, only):
-                        yield replace(run, rate=rate)
+                    yield replace(run, rate=rate)
 
 
 def methods_of(case: str) -> tuple[str, ...]:
@@ -99,6 +95,11 @@ def methods_of(case: str) -> tuple[str, ...]:
 
 
 def is_wanted(run: LabRun, only: Sequence[str]) -> bool:
-    """Whether a run's name, its case or its method is among those that are wanted."""
+    """Whether a run is among those that are wanted.
+
+    Args:
+        run: in question.
+        only: names such as `mlp/ako`, `cnn*` or `killed`; all are wanted where there are none.
+    """
     names = (run.name, run.case, run.method)
     return not only or any(fnmatch.fnmatch(name, each) for each in only for name in names)

@@ -23,7 +23,7 @@ class Data:
 
 
 def digits(rng: np.random.Generator) -> tuple[Data, Data]:
-    """Training and test data: 1,437 and 360 images."""
+    """Training and test data: 1,438 and 359 images."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
