@@ -71,6 +71,11 @@ class Script:
         """Likely causes of ranks seeing different data, as `train.py:12: np.random…` lines."""
         return tuple(map(str, self.of_kind("unseeded generator", "unsorted listing")))
 
+    @property
+    def parallel_draws(self) -> tuple[str, ...]:
+        """Where draws are in no certain order, if nothing else can make ranks' data differ."""
+        return () if self.hints else tuple(map(str, self.of_kind("parallel draws")))
+
     def of_kind(self, *kinds: FindingKind) -> tuple[Finding, ...]:
         """The findings of these kinds."""
         return tuple(finding for finding in self.findings if finding.kind in kinds)

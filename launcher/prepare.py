@@ -69,6 +69,7 @@ def make_job(request: Request, shipped: Shipped, run: str, archive: Any) -> Job:
         seed=request.seed,
         checkpoint_every_s=request.checkpoint_every_s,
         hints=shipped.hints,
+        parallel_draws=shipped.parallel_draws,
         params=request.params,
         parallelism=request.parallelism,
     )
@@ -110,6 +111,7 @@ def ship(request: Request, environment: Environment, warn: Callable[[str], None]
         kind=script.kind,
         frameworks=_frameworks(script),
         hints=script.hints,
+        parallel_draws=script.parallel_draws,
         ignored=archive.ignored,
     )
 

@@ -14,6 +14,7 @@ from typing import Literal
 FindingKind = Literal[
     "unseeded generator",
     "unsorted listing",
+    "parallel draws",
     "generator input",
     "dropout",
     "augmentation",
@@ -41,6 +42,8 @@ NEVER_SEEDED = frozenset(
     {"random.SystemRandom", "os.urandom", "secrets.randbelow", "secrets.SystemRandom"}
 )
 LISTINGS = frozenset({"os.listdir", "os.scandir", "glob.glob", "glob.iglob"})
+# Calls of Python's functions in a dataset, which may draw as well.
+FOREIGN_CALLS = frozenset({"py_function", "numpy_function", "py_func"})
 NOISE = frozenset({"GaussianNoise"})
 DROPOUT_OPTIONS = frozenset({"dropout", "recurrent_dropout"})
 WRITERS = frozenset(
@@ -165,12 +168,15 @@ def find(module: Module) -> Iterator[Finding]:
     """All findings of a file, in the order of its lines."""
     sorted_lists = {id(a) for c in module.calls if c.name == "sorted" for a in c.node.args}
     generators = _generator_functions(module.tree)
+    draws = any(map(_draws, module.calls))
     for call in sorted(module.calls, key=lambda c: c.line):
         kind = _kind(call)
         if kind == "unsorted listing" and id(call.node) in sorted_lists:
             continue
         if kind is None and call.last == "fit" and _feeds_generator(call, module, generators):
             kind = "generator input"
+        if kind is None and draws and _is_parallel_map(call):
+            kind = "parallel draws"
         if kind is not None:
             yield Finding(kind, module.file, call.line, _shown(call.node))
     if "stop_training" in module.attributes:
@@ -193,6 +199,22 @@ def _kind(call: Call) -> FindingKind | None:
         ("absolute path", word is not None and word.startswith("/") and _writes(call)),
     )
     return next((kind for kind, holds in rules if holds), None)
+
+
+def _draws(call: Call) -> bool:
+    """Whether a call draws from a generator that parallel calls would share."""
+    if call.name.startswith("tensorflow.random."):
+        return not call.last.startswith(("stateless_", "set_"))
+    return call.last in FOREIGN_CALLS or _kind(call) == "augmentation"
+
+
+def _is_parallel_map(call: Call) -> bool:
+    """Whether this is `dataset.map(…, num_parallel_calls=…)`."""
+    if call.last != "map" or not isinstance(call.node.func, ast.Attribute):
+        return False
+    given = [k.value for k in call.node.keywords if k.arg == "num_parallel_calls"]
+    given += [a for a in call.node.args[1:2] if ast.unparse(a).endswith("AUTOTUNE")]
+    return any(not isinstance(g, ast.Constant) or g.value not in (None, 1) for g in given)
 
 
 def _is_dropout(call: Call) -> bool:

@@ -48,6 +48,7 @@ class Shipped:
     kind: Literal["fit", "train_loop_per_worker"]
     frameworks: tuple[str, ...]
     hints: tuple[str, ...] = ()
+    parallel_draws: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
     def keep(self, folder: Storage) -> None:
@@ -68,7 +69,7 @@ class Shipped:
         try:
             about = json.loads(folder.read(ABOUT_FILE))
             about |= {name: tuple(about[name]) for name in ("frameworks", "hints")}
-            about["ignored"] = tuple(about.get("ignored", ()))
+            about |= {name: tuple(about.get(name, ())) for name in ("ignored", "parallel_draws")}
             return cls(content=folder.read(CODE_FILE), **about)
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
             raise RecordError(

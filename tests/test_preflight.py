@@ -305,6 +305,32 @@ def test_hints_name_the_file_and_line(tmp_path: Path) -> None:
     assert not script.uses_early_stopping
 
 
+DRAWING = f"{FIT}import tensorflow as tf\ndef aug(x): return tf.image.random_flip_up_down(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("d = d.map(aug, num_parallel_calls=4).batch(8)", True),
+        ("d = d.batch(8).map(aug, tf.data.AUTOTUNE)", True),
+        ("d = d.map(aug, num_parallel_calls=None)", False),
+        ("d = d.map(aug)", False),
+        ("d = pool.map(aug, rows)", False),
+        ("d = d.map(aug, num_parallel_calls=4)\nimport random; random.Random()", False),
+    ],
+)
+def test_draws_in_a_parallel_map_are_told_apart_from_other_causes(
+    tmp_path: Path, line: str, found: bool
+) -> None:
+    draws = check(tmp_path, f"{DRAWING}{line}\n").parallel_draws
+    assert [each.startswith("train.py:6: d.") for each in draws] == [True] * found
+
+
+def test_a_parallel_map_without_draws_is_harmless(tmp_path: Path) -> None:
+    script = check(tmp_path, f"{FIT}d = d.map(read, num_parallel_calls=4)\n")
+    assert script.parallel_draws == ()
+
+
 def test_the_shipped_folder_is_the_current_one_if_the_script_lies_in_it(tmp_path: Path) -> None:
     script = check(tmp_path, name="jobs/süß train.py")
     assert script.root == tmp_path

@@ -42,6 +42,7 @@ def a_shipment() -> Shipped:
         kind="fit",
         frameworks=("keras", "tf_keras"),
         hints=("train.py:12: np.random.default_rng()",),
+        parallel_draws=("train.py:14: ds.map(aug, num_parallel_calls=4)",),
     )
 
 

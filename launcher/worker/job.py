@@ -87,6 +87,7 @@ class Job:
         data: where each rank finds the run's data (empty: there are none).
         data_version: changes with the data.
         hints: lines that name likely causes, for messages ("train.py:12: np.random.default_rng()").
+        parallel_draws: such lines, where draws in a parallel map are all that was found.
     """
 
     run: str
@@ -110,6 +111,7 @@ class Job:
     parallelism: str = "data"
     shares: tuple[float, ...] = ()
     hints: tuple[str, ...] = ()
+    parallel_draws: tuple[str, ...] = ()
     watch: str = "segment"
     data: tuple[DataPlace, ...] = ()
     data_version: str = ""

@@ -225,6 +225,8 @@ def _watch(
         resume=resume,
         epoch_ended=_reports(job, parallel, channel),
         hints=job.hints,
+        # Stages take one batch's rows from one rank and their labels from another.
+        parallel_draws=job.parallel_draws if job.stages is None else (),
     )
     for name in job.frameworks:
         watch(__import__(name), Observed(session, activity, ending))

@@ -6,15 +6,16 @@ with the gradient exchange (`DataParallel.agreed`).
 """
 
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from launcher.errors import ScriptError
 from launcher.worker import fits, snapshot, state
 from launcher.worker.channel import Channel
 from launcher.worker.checkpoints import Checkpoints
+from launcher.worker.data_check import DataCheck
 from launcher.worker.data_parallel import DataParallel
 from launcher.worker.fits import FitCall
 from launcher.worker.job import ORDER_CHECKPOINT, ORDER_NONE, ORDER_STOP
@@ -32,7 +33,7 @@ class Session:
         checkpoints: writes checkpoints; used on rank 0.
         resume: what an earlier checkpoint holds, to go on from; or None.
         epoch_ended: called at each epoch's end, on all ranks.
-        hints: likely causes of ranks seeing different data, found in the script.
+        hints, parallel_draws: of ranks seeing different data, see `DataCheck`.
     """
 
     def __init__(
@@ -45,13 +46,15 @@ class Session:
         resume: dict[str, Any] | None,
         epoch_ended: Callable[[], None] = lambda: None,
         hints: tuple[str, ...] = (),
+        parallel_draws: tuple[str, ...] = (),
     ) -> None:
-        self._hints, self._epoch_ended = hints, epoch_ended
+        self._data_check = DataCheck(parallel, channel, hints, parallel_draws)
+        self._epoch_ended = epoch_ended
         self._parallel, self._channel, self._checkpoints = parallel, channel, checkpoints
         self._rank, self._resume = rank, resume
         self.model: Any = None
         self._finished: list[dict[str, Any]] = list(resume["finished"]) if resume else []
-        self._models: list[Any] = []
+        self._models: list[weakref.ref[Any]] = []  # a script may drop one, with all its memory
         self._fit = -1  # ordinal of the current fit
         self._epoch, self._step, self._pending = 0, 0, ORDER_NONE
         self._ordered = ORDER_NONE
@@ -94,8 +97,8 @@ class Session:
         """Train, or return at once what an earlier segment has trained."""
         self._fit += 1
         self.model = call.model
-        if not any(model is call.model for model in self._models):
-            self._models.append(call.model)
+        if not any(model() is call.model for model in self._models):
+            self._models.append(weakref.ref(call.model))
         if self._resume is not None and self._fit < len(self._finished):
             return self._finished_fit(call)
         self._callbacks = call.callbacks
@@ -210,7 +213,7 @@ class Session:
 
     def epoch_end(self, epoch: int, params: dict[str, Any], logs: dict[str, Any]) -> None:
         """Report the epoch; make sure that all ranks saw the same data."""
-        self._check_data()
+        self._data_check.check()
         self._epoch_ended()
         self._flush_steps()
         evaluation_s = time.perf_counter() - self._step_ended_s if self._step_ended_s else 0.0
@@ -245,7 +248,7 @@ class Session:
             raise Stopped
 
     def _finished_state(self, params: dict[str, Any]) -> dict[str, Any]:
-        number = next(i for i, model in enumerate(self._models) if model is self.model)
+        number = next(i for i, model in enumerate(self._models) if model() is self.model)
         for earlier in self._finished:
             if earlier["model"] == number:
                 earlier["state"] = None  # a later fit of the same model supersedes it
@@ -281,7 +284,7 @@ class Session:
         self._step_ended_s = now_s
         if self._is_first_step:
             self._is_first_step = False
-            self._check_data()
+            self._data_check.check()
             self._channel.emit("first_step", fit=self._fit)
             self._step_ended_s = None  # tracing, not training
         if self._rank == 0 and not self._pending and self._checkpoints.pace.is_due_in_epoch():
@@ -289,13 +292,6 @@ class Session:
         if now_s - self._reported_s > REPORT_EVERY_S:
             self._reported_s = now_s
             self._report(logs)
-
-    def _check_data(self) -> None:
-        try:
-            self._parallel.check_data()
-        except ScriptError as error:
-            found = f" Found in the script: {'; '.join(self._hints)}." if self._hints else ""
-            raise ScriptError(f"{error}{found}") from None
 
     def _report(self, logs: Any) -> None:
         self._flush_steps()

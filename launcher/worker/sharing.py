@@ -76,6 +76,8 @@ def share_dataset(
             `repeat` draws a seed when it starts over; if another iterator of it is alive, such
             as validation's, reading ahead would make the order of draws a matter of time.
     """
+    if cuts is None or len(cuts) > 2:
+        dataset = _in_one_order(dataset)
     is_tuple = type(dataset.element_spec) is tuple
 
     def share(*element: Any) -> Shared | Uncut:
@@ -87,6 +89,15 @@ def share_dataset(
     if numbered:
         shared = shared.scan(tf.constant(0, tf.int64), _number)
     return shared.prefetch(2) if ahead else shared
+
+
+def _in_one_order(dataset: Any) -> Any:
+    """The dataset, whose rows must come to all ranks alike, though the script allows otherwise."""
+    if dataset.options().deterministic is not False:
+        return dataset
+    options = tf.data.Options()
+    options.deterministic = True
+    return dataset.with_options(options)
 
 
 def _number(n_before: Any, element: Shared) -> tuple[Any, Shared]:

@@ -1,5 +1,7 @@
 """Orders reach training whenever they are given: in a fit, between two, while one is obeyed."""
 
+import gc
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -49,6 +51,13 @@ class FakeCallback:
     params: ClassVar[dict[str, Any]] = {}
 
 
+class Model(SimpleNamespace):
+    """What a session asks of a model that Keras trains."""
+
+    def __init__(self) -> None:
+        super().__init__(variables=[], optimizer=None, history=FakeCallback())
+
+
 class Desk:
     """A session with fakes around it, and a model that Keras would train."""
 
@@ -57,7 +66,7 @@ class Desk:
         channel = Channel(self.keeper, lambda answer: answer)
         checkpoints = Checkpoints(channel, folder, files.listing(folder), every_s)
         self.session = Session(self.parallel, channel, checkpoints, rank=0, resume=None)
-        self.model = SimpleNamespace(variables=[], optimizer=None, history=FakeCallback())
+        self.model = Model()
         self.close = channel.close
 
     def fit(self, n_steps: int, before_step: Any = lambda step: None) -> None:
@@ -88,6 +97,16 @@ def test_an_order_in_a_fit_stops_before_the_next_step(desk: Desk) -> None:
         desk.fit(10, before_step)
     assert steps == [0, 1, 2, 3]
     assert len(desk.keeper.checkpoints) == 1
+    desk.close()
+
+
+def test_a_model_that_the_script_drops_takes_its_memory_along(desk: Desk) -> None:
+    desk.fit(1)
+    first = weakref.ref(desk.model)
+    desk.model = Model()
+    desk.fit(1)
+    gc.collect()
+    assert first() is None
     desk.close()
 
 

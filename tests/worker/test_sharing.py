@@ -53,6 +53,16 @@ def test_static_batches_keep_static_slices():
     assert spec.element_spec.data.shape == (4, 3)
 
 
+def test_all_ranks_read_in_one_order_whatever_a_script_allows():
+    loose = tf.data.Options()
+    loose.deterministic = False
+    data = tf.data.Dataset.range(6).with_options(loose).batch(3)
+    options = {"hashed": True, "numbered": False, "ahead": False}
+    assert share_dataset(data, 0, cuts_of([1, 1]), **options).options().deterministic
+    assert share_dataset(data, 0, None, **options).options().deterministic
+    assert not share_dataset(data, 0, cuts_of([1]), **options).options().deterministic
+
+
 def test_every_kind_of_component_is_cut_by_rows():
     x = tf.ragged.constant([[1], [2, 3], [], [4]])
     s = tf.sparse.from_dense([[1, 0], [0, 2], [0, 0], [3, 0]])
