@@ -39,6 +39,8 @@ def worker_environment(frameworks: tuple[str, ...]) -> dict[str, str]:
         "KERAS_BACKEND": "tensorflow",
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONUNBUFFERED": "1",
+        # One order of sets of words on all ranks and after a resume, or vocabularies would differ.
+        "PYTHONHASHSEED": "0",
         "MPLBACKEND": "Agg",  # a window fails outside of the main thread, or lacks a screen
     }
 

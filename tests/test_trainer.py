@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -41,6 +43,13 @@ def test_the_own_exchange_uses_every_network() -> None:
         NODE_IDS[1]: ("10.99.0.2", "10.98.0.2"),
         NODE_IDS[2]: ("10.99.0.3", ""),
     }
+
+
+def test_sets_of_words_have_one_order_on_all_ranks_and_after_a_resume() -> None:
+    environment = worker_environment(("keras",))
+    words = [sys.executable, "-c", "print({chr(i) for i in range(97, 123)})"]
+    orders = {subprocess.check_output(words, env=environment) for _ in range(2)}
+    assert len(orders) == 1
 
 
 def test_a_script_draws_without_a_screen() -> None:
