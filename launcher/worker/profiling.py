@@ -163,7 +163,7 @@ class Profiler:
         layers, full = self._whole(call, train)
         if self._parallel is None:
             full.rows = _batch_rows(arguments)
-        limit = _max_workers(arguments.get("x"), full.rows)
+        limit = _max_workers(arguments, full.rows)
         points = [(full.rows, full.step_s)]
         if layers is not None and layers.is_only:
             rows = max(1, full.rows // SMALL_SHARE)
@@ -305,12 +305,13 @@ class _Added(_Timing):
         self._times = [found.profile.step_s(1.0)]
 
 
-def _max_workers(x: Any, global_batch: int) -> tuple[int | None, str | None]:
-    if inspect.isgenerator(x):
-        return 1, (
-            "the input is a Python generator, whose stream cannot be shared out "
-            "(use tf.data.Dataset.from_generator or a PyDataset)"
-        )
+def _max_workers(arguments: dict[str, Any], global_batch: int) -> tuple[int | None, str | None]:
+    for name, what in (("x", "the input is"), ("validation_data", "the validation data are")):
+        if inspect.isgenerator(arguments.get(name)):
+            return 1, (
+                f"{what} a Python generator, whose stream cannot be shared out "
+                "(use tf.data.Dataset.from_generator or a PyDataset)"
+            )
     return global_batch, f"a batch has {global_batch} rows"
 
 
