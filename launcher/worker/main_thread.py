@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,10 @@ def as_main_program() -> Iterator[None]:
     """While the block runs: `signal.signal` remembers instead of failing, logging is fresh.
 
     Signals are the launcher's affair in a worker, so a script's handlers are never called; and
-    `logging.basicConfig` must find no handlers of Ray's, or it would do nothing.
+    `logging.basicConfig` must find no handlers of Ray's, or it would do nothing. What it makes of
+    warnings, such as errors, holds for the script alone.
     """
-    with _remembered_signals(), _fresh_logging():
+    with _remembered_signals(), _fresh_logging(), warnings.catch_warnings():
         yield
 
 

@@ -2,6 +2,7 @@ import atexit
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,13 @@ def test_everything_is_as_before_afterwards(folder: Folder) -> None:
     before = list(sys.argv), list(sys.path), Path.cwd(), sys.modules["__main__"]
     folder.error()
     assert (sys.argv, sys.path, Path.cwd(), sys.modules["__main__"]) == before
+
+
+def test_what_a_script_makes_of_warnings_ends_with_it(folder: Folder) -> None:
+    folder.write("train.py", "import warnings\nwarnings.simplefilter('ignore')")
+    before = list(warnings.filters)
+    folder.run()
+    assert warnings.filters == before
 
 
 def test_a_script_finds_the_modules_and_files_beside_it(
