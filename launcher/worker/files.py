@@ -21,13 +21,17 @@ KEY_BYTES = 8
 def listing(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and modification time (ns) of every regular file below `folder`.
 
-    Without those whose name is not UTF-8, which no zip can hold.
+    Without those whose name is not UTF-8, which no zip can hold, and without links out of the
+    folder, such as to data.
     """
     found = {}
+    real = os.path.realpath(folder)
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for name in names:
             path = Path(root, name)
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(real):
+                continue
             inside = path.relative_to(folder).as_posix()
             try:
                 status = path.stat()

@@ -67,6 +67,14 @@ def test_a_copy_is_gone_when_nobody_needs_it_any_more(folder: Path, files: Scrip
     assert len(list(copies["log.csv"].path.parent.iterdir())) == 1
 
 
+def test_a_link_out_of_the_folder_is_not_kept(folder: Path, files: ScriptFiles) -> None:
+    (folder.parent / "data.csv").write_text("1")
+    (folder / "data.csv").symlink_to(folder.parent / "data.csv")
+    (folder / "log.csv").write_text("2")
+    (folder / "latest.csv").symlink_to("log.csv")
+    assert content(files) == {"latest.csv": b"2", "log.csv": b"2"}
+
+
 def test_what_does_not_change_is_copied_once(folder: Path, files: ScriptFiles) -> None:
     (folder / "best.keras").write_bytes(b"weights")
     assert files.copied()["best.keras"] is files.copied()["best.keras"]
