@@ -1,5 +1,6 @@
 """Carry a command out: its session, its default, and every error as one line with an exit code."""
 
+import contextlib
 import json
 import logging
 import os
@@ -269,8 +270,10 @@ def _report_usage(error: TyperException) -> int:
 def _report_internal(error: Exception, session: Session) -> int:
     """Something that should not happen."""
     if session.log_file is None:
-        session.start_logging(say)
+        with contextlib.suppress(StorageError):  # without a log, Python prints the traceback
+            session.start_logging(say)
     logging.getLogger().error("internal error", exc_info=error)
     text = " ".join(str(error).split())
-    say(f"internal error: {type(error).__name__}: {text}. Details in {session.log_file}")
+    where = "" if session.log_file is None else f" Details in {session.log_file}"
+    say(f"internal error: {type(error).__name__}: {text}.{where}")
     return 1

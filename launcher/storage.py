@@ -210,7 +210,7 @@ class Storage:
             StorageError: that failed, or took too long; the message says why.
         """
         _check_endpoint(self.uri)
-        name = f".launch-write-check-{os.getpid()}"
+        name = f".launch-write-check-{uuid.uuid4().hex}"  # a process id may be another host's, too
 
         def check() -> None:
             self.write(name, b"")

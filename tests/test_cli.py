@@ -303,6 +303,19 @@ def test_an_unexpected_error_is_one_line_with_the_log(
     assert "in broken" in log.read_text()
 
 
+def test_an_unexpected_error_without_a_home_to_log_in_is_told_all_the_same(
+    launch: Launch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "home").write_text("a file")
+
+    class Group:
+        def main(self, **_: object) -> None:
+            raise ZeroDivisionError("oh")
+
+    assert execute(Group(), []) == 1
+    assert capsys.readouterr().err.endswith("launch: internal error: ZeroDivisionError: oh.\n")
+
+
 def test_a_home_that_cannot_hold_logs_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     session = Session(Environment(home=tmp_path / "home", cwd=tmp_path), Terminal())
