@@ -20,6 +20,8 @@ from launcher.cluster_nodes import busy_text
 from launcher.diagnosis import diagnose
 from launcher.errors import ClusterError
 from launcher.script_needs import PathNeed, ScriptNeeds
+from launcher.trainer import scaling_config
+from policies.schema import Plan, PlanOptions
 
 pytestmark = [
     pytest.mark.ray,
@@ -146,3 +148,27 @@ def test_a_set_of_nodes_without_a_problem_is_remembered(cluster: Cluster, tmp_pa
     at = cache.stat().st_mtime_ns
     assert checkup(fit, ScriptNeeds(), cache=cache) == Checkup()
     assert cache.stat().st_mtime_ns == at
+
+
+def test_ray_holds_each_workers_gpu_on_the_node_that_the_plan_says(
+    nodes: Any, tmp_path: Path
+) -> None:
+    """The last one here, since the nodes that it adds stay."""
+    from ray.util.placement_group import placement_group, placement_group_table
+
+    for n in (1, 4):
+        nodes.add_node(num_cpus=n, num_gpus=n, object_store_memory=OBJECT_STORE_BYTES)
+    joined = connect(
+        nodes.address, None, price_usd_per_h=None, temp_dir=None, log_dir=tmp_path / "log"
+    )
+    try:
+        one, four = (node.id for n in (1, 4) for node in joined.nodes if node.gpus == n)
+        plan = Plan(5, (four, four, one, four, four), "allreduce", PlanOptions(1.0, 1.0))
+        asked = scaling_config(plan)
+        bundles = [asked.resources_per_worker] * asked.num_workers
+        group = placement_group(bundles, bundle_label_selector=asked.label_selector)
+        assert group.wait(60)
+        places = placement_group_table(group)["bundles_to_node_id"]
+        assert tuple(places[i] for i in range(plan.n_workers)) == plan.nodes
+    finally:
+        disconnect(joined)
