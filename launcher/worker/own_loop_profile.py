@@ -55,6 +55,7 @@ class OwnLoopProfile:
     def __init__(self, parallel: Any, echo: Echo, end: Callable[[], None]) -> None:
         self._parallel, self._echo, self._end = parallel, echo, end
         echo.on_gradients = self._gated
+        parallel.state.gathers = False  # so that all gradients are seen
         self.first_step_at_s = 0.0
         self.n_rows = 0
         self._phases = ["seen", *CHECKS, "small", "full"]

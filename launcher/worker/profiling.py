@@ -4,7 +4,7 @@ import inspect
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,7 +180,7 @@ class Profiler:
             validation_steps=_validation_steps(arguments, full.rows),
             early_stopping=early,
             n_params=int(sum(np.prod(v.shape) for v in call.model.weights)),
-            payload_bytes=int(sum(np.prod(v.shape) * item_bytes(v) for v in variables)),
+            payload_bytes=self._payload_bytes(variables),
             n_tensors=len(variables),
             random_layers=random_layers(call.model),
             n_batch_norms=n_batch_norms(call.model),
@@ -219,10 +219,17 @@ class Profiler:
             return found.profile, self._timed(call, train)
         return found.profile, _Added(found)
 
+    def _payload_bytes(self, variables: Sequence[Any]) -> int:
+        """Of the gradients; slices count what a sum of as many bytes would take."""
+        whole = sum(np.prod(v.shape) * item_bytes(v) for v in variables)
+        return int(max(1.0, whole - self._echo.spared_bytes))
+
     def _compute_alone(self) -> None:
         """As a single worker, after what the script may have read itself."""
         self._echo.world_size = 1
         if self._parallel is not None:
+            self._parallel.state.gathers = True
+            self._parallel.state.on_slices = self._echo.note_slices
             self._parallel.shares = (1.0,)
             self._parallel.own.rest()
 

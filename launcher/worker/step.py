@@ -1,6 +1,6 @@
 """The arithmetic of a running step: this rank's weight, and what is summed over ranks in it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,10 +24,16 @@ class StepState:
     Args:
         exchange: sums over ranks.
         slices: cut training batches where they follow speed; None where they stay as they are.
+
+    Attributes:
+        gathers: whether slices of an embedding's gradient are gathered; else they are added up.
+        on_slices: is shown them before they are exchanged, while a step is traced.
     """
 
     def __init__(self, exchange: Exchange, slices: Slices | None = None) -> None:
         self._exchange, self._slices = exchange, slices
+        self.gathers = True
+        self.on_slices: Callable[[Any], None] = lambda _: None
         self.weight = tf.Variable(1.0, trainable=False, name="launch_weight")
         self.n_copies = tf.Variable(1.0, trainable=False, name="launch_copies")
         self.muted = tf.Variable(0.0, trainable=False, name="launch_muted")
@@ -85,8 +91,7 @@ class StepState:
         """Σ_r w_r · g_r for every gradient that is not None; carries the ranks' requests along.
 
         Slices of an embedding's gradient are gathered, not added up, since optimizers treat
-        repeated rows in their own ways (Keras 3's Adam squares each of them by itself). An
-        exchange that cannot gather adds them up.
+        repeated rows in their own ways (Keras 3's Adam squares each of them by itself).
 
         Args:
             gradients: dense ones of static shape, `IndexedSlices`, or None.
@@ -96,7 +101,7 @@ class StepState:
             The means of the gradients, and of the values.
         """
         means = list(gradients)
-        if not hasattr(self._exchange, "gather_rows"):
+        if not self.gathers:
             means = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
         gradients = tuple(means)
         dense = [i for i, g in enumerate(gradients) if isinstance(g, tf.Tensor)]
@@ -106,6 +111,7 @@ class StepState:
             means[place] = total
         for place, gradient in enumerate(gradients):
             if isinstance(gradient, tf.IndexedSlices):
+                self.on_slices(gradient)
                 means[place] = self._gathered(gradient)
         return means, sums[len(dense) :]
 
