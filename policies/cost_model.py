@@ -288,13 +288,13 @@ def evaluation_s(parts: StepParts, work: Work) -> float:
     return CONSTANTS.forward * parts.compute_s * work.validation_steps * work.epochs
 
 
-def checkpoint_s(payload_bytes: int) -> float:
+def checkpoint_s(weights_bytes: int) -> float:
     """What one checkpoint takes from training: a copy of weights and optimizer state."""
     k = CONSTANTS
-    return k.checkpoint_s + k.checkpoint_copies * payload_bytes / k.checkpoint_bytes_per_s
+    return k.checkpoint_s + k.checkpoint_copies * weights_bytes / k.checkpoint_bytes_per_s
 
 
-def checkpoints_s(training_s: float, work: Work, payload_bytes: int) -> float:
+def checkpoints_s(training_s: float, work: Work, weights_bytes: int) -> float:
     """All checkpoints of the remaining work: one per epoch and one per minute."""
     n_checkpoints = work.epochs + training_s / CONSTANTS.checkpoint_every_s
-    return checkpoint_s(payload_bytes) * n_checkpoints
+    return checkpoint_s(weights_bytes) * n_checkpoints

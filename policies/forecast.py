@@ -178,10 +178,10 @@ def _job_time(
     All steps share one error (of the model, not of chance), so the error of their sum is
     proportional to their number; so do all evaluations, and all checkpoints.
     """
-    work, payload_bytes = situation.work, situation.workload.payload_bytes
+    work, weights_bytes = situation.work, situation.workload.weights_bytes
     training_s = work.steps * step.mean
     evaluation = corrected(evaluation_s(parts, work), pauses.evaluation)
-    checkpoints = corrected(checkpoints_s(training_s, work, payload_bytes), pauses.checkpoint)
+    checkpoints = corrected(checkpoints_s(training_s, work, weights_bytes), pauses.checkpoint)
     rest = (startup, evaluation, checkpoints)
     mean = training_s + CONSTANTS.release_s + math.fsum(each.mean for each in rest)
     variance = work.steps**2 * step.variance + math.fsum(each.variance for each in rest)

@@ -62,7 +62,7 @@ def learn_pauses(rows: Rows, script: str, nodes: Sequence[Node]) -> LearnedPause
         prior_s = _evaluation_s(e, parts)
         if e.evaluation_s and is_time(e.evaluation_s) and prior_s > 0.0:
             evaluated.append(_Pause(math.log(e.evaluation_s / prior_s), own, weight))
-        prior_s = checkpoint_s(e.workload.payload_bytes)
+        prior_s = checkpoint_s(e.workload.weights_bytes)
         if e.checkpoint_s and is_time(e.checkpoint_s):
             kept.append(_Pause(math.log(e.checkpoint_s / prior_s), own, weight))
     return LearnedPauses(

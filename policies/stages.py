@@ -59,7 +59,7 @@ def best_staged(found: Survey, n_stages: int, learned: Correction) -> Staged | N
     pools = _pools(found, n_stages)
     if not pools:
         return NotStaged(f"there are not {n_stages} nodes")
-    weights_bytes = found.situation.workload.payload_bytes
+    weights_bytes = found.situation.workload.weights_bytes
     roomy = [(pool, _roomy(pool, layers, weights_bytes)) for pool in pools]
     if all(len(nodes) < n_stages for _, nodes in roomy):
         return NotStaged(

@@ -1,12 +1,14 @@
 """What the profiler learns of a script; its values are part of a run record, too (`schema`)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from policies.pipeline import Part
 
 Exactness = Literal["exact", "statistical"]
 Framework = Literal["keras", "tf_keras"]
+
+WEIGHT_BYTES: Final = 4  # float32, as optimizers keep them
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,8 @@ class Workload:
     n_batch_norms: int = 0
     uses_fit: bool = True
     layers: ModelLayers | None = None
+
+    @property
+    def weights_bytes(self) -> int:
+        """All weights, also where gradients of embeddings send only the rows of a batch."""
+        return max(self.payload_bytes, WEIGHT_BYTES * self.n_params)

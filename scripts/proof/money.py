@@ -64,7 +64,7 @@ def rest_s(problem: Problem, arm: Arm) -> float:
     told = problem.situation
     starting = startup_parts(problem.plan(arm), told.nodes, problem.load).total_s
     training_s = problem.steps * problem.truth[arm].step_s
-    saving_s = checkpoints_s(training_s, told.work, problem.load.payload_bytes)
+    saving_s = checkpoints_s(training_s, told.work, problem.load.weights_bytes)
     return starting + saving_s + CONSTANTS.release_s
 
 

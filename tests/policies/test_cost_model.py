@@ -162,3 +162,9 @@ def test_batch_norm_over_all_workers_costs_two_latencies_a_layer():
     assert extra_s > 20 * 0.050
     local = replace(plan, options=replace(plan.options, sync_batchnorm=False))
     assert step_time_s(local, deep) == step_time_s(plan, case)
+
+
+def test_a_checkpoint_holds_tables_of_which_a_step_sends_a_few_rows():
+    table = replace(workload(c0_s=0.010, c1_s=0.0005), n_params=1_000_000, payload_bytes=4_000)
+    assert table.weights_bytes == 4_000_000
+    assert replace(table, payload_bytes=8_000_000).weights_bytes == 8_000_000  # float64
