@@ -239,7 +239,6 @@ class ExchangedGradients(Gradients):
         self._part = part
         self._training, self._slices = training, slices
         self._loss: Any = None
-        self._optimizer: Any = None
         self._traced: tuple[int, ...] | None = None
         self._overflows = Overflows()
         self.scale_of: list[Callable[[Any], Any]] = []
@@ -250,18 +249,6 @@ class ExchangedGradients(Gradients):
     def begin_step(self) -> None:
         """A step is traced."""
         self._traced = None
-
-    def exchange(
-        self,
-        apply: Callable[[list[Any]], Any],
-        gradients: Sequence[Any],
-        variables: Sequence[Any] | None,
-        optimizer: Any,
-    ) -> Any:
-        """As any engine's, but gradients that are scaled against underflow travel unscaled."""
-        if not self._exchanging:
-            self._optimizer = optimizer
-        return super().exchange(apply, gradients, variables, optimizer)
 
     def note_loss(self, loss: Any) -> None:
         """The loss of the step that is being traced, before anything scales it."""
@@ -282,8 +269,10 @@ class ExchangedGradients(Gradients):
         del apply, gradients, variables, optimizer
         raise ScriptError(OWN_LOOP)
 
-    def _of_keras_step(self, gradients: list[Any], variables: Sequence[Any] | None) -> list[Any]:
-        """What own and others' gradients come to.
+    def _of_keras_step(
+        self, gradients: list[Any], variables: Sequence[Any] | None, optimizer: Any
+    ) -> list[Any]:
+        """What own and others' gradients come to; those that are scaled travel unscaled.
 
         Raises:
             ScriptError: the script applies gradients by itself.
@@ -297,19 +286,19 @@ class ExchangedGradients(Gradients):
         if self._traced not in (None, replica.ids):
             raise ScriptError(TWO_MODELS)
         self._traced = replica.ids
-        totals = self._totals([gradients[place] for place in places], replica)
+        totals = self._totals([gradients[place] for place in places], replica, optimizer)
         for place, total in zip(places, totals, strict=True):
             gradients[place] = total
         return gradients
 
-    def _totals(self, gradients: Sequence[Any], replica: "Variables") -> list[Any]:
+    def _totals(self, gradients: Sequence[Any], replica: "Variables", optimizer: Any) -> list[Any]:
         """What the optimizer is to apply, in the shapes of the variables."""
         loss, self._loss = self._loss, None
         with tf.device("/CPU:0"):
             parts = [tf.cast(tf.reshape(g, [-1]), tf.float32) for g in map(_dense, gradients)]
             flat = tf.concat(parts, 0)
             mean = tf.constant(np.nan) if loss is None else tf.cast(loss, tf.float32)
-            scales = [s for tell in self.scale_of if (s := tell(self._optimizer)) is not None]
+            scales = [s for tell in self.scale_of if (s := tell(optimizer)) is not None]
             is_scaled, scale = bool(scales), tf.cast([*scales, 1.0][0], tf.float32)
 
             def exchange(flat: Vector, loss: np.ndarray, scale: np.ndarray) -> Vector:

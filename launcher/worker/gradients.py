@@ -42,14 +42,19 @@ class Gradients:
         if self._is_alone:
             return apply(gradients)
         with self._nested_alone():
-            return apply(self._of_keras_step(gradients, variables))
+            return apply(self._of_keras_step(gradients, variables, optimizer))
 
     @property
     def _is_alone(self) -> bool:
         """Whether there is nobody to exchange with."""
         return not self._parallel.shares_data
 
-    def _of_keras_step(self, gradients: list[Any], variables: Sequence[Any] | None) -> list[Any]:
+    def _of_keras_step(
+        self,
+        gradients: list[Any],
+        variables: Sequence[Any] | None,
+        optimizer: Any,  # noqa: ARG002 - some engines undo its scale
+    ) -> list[Any]:
         """What an optimizer applies in a step of Keras's loop."""
         from launcher.worker.step import shaped
 
