@@ -1,6 +1,6 @@
 """Cuts a stream of global batches into each rank's share, with what the step must know of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,15 +80,27 @@ def share_dataset(
         dataset = _in_one_order(dataset)
     is_tuple = type(dataset.element_spec) is tuple
 
-    def share(*element: Any) -> Shared | Uncut:
-        batch = uncut(element if is_tuple else element[0], hashed)
+    def share(element: Any) -> Shared | Uncut:
+        batch = uncut(element, hashed)
         return batch if cuts is None else _share(batch, rank, cuts)
 
     ahead = ahead and dataset.cardinality() != tf.data.INFINITE_CARDINALITY
-    shared = dataset.map(share, num_parallel_calls=tf.data.AUTOTUNE if ahead else None)
+    if ahead:
+        calls = tf.data.AUTOTUNE
+        shared = dataset.map(lambda *e: share(e if is_tuple else e[0]), num_parallel_calls=calls)
+    else:
+        shared = _one_by_one(dataset, share)
     if numbered:
         shared = shared.scan(tf.constant(0, tf.int64), _number)
     return shared.prefetch(2) if ahead else shared
+
+
+def _one_by_one(dataset: Any, share: Callable[[Any], Any]) -> Any:
+    """The mapped dataset, read when asked: TensorFlow makes maps parallel and adds prefetching."""
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    nothing = tf.constant(0, tf.int64)
+    return dataset.scan(nothing, lambda n, element: (n, share(element))).with_options(options)
 
 
 def _in_one_order(dataset: Any) -> Any:

@@ -43,8 +43,9 @@ class Worker:
             "file.enter(Phase.STEP)\n"
             "for _ in range(40):  # are told before the main one\n"
             "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-            "print('ready', flush=True)\n"
-            "def wait_for_the_end(): sys.stdin.read()\n"
+            "def wait_for_the_end():\n"
+            "    print('ready', flush=True)\n"
+            "    sys.stdin.read()\n"
             "wait_for_the_end()\n"
             "file.close()\n"
         )

@@ -1,5 +1,7 @@
 """Cutting global batches into shares."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -61,6 +63,24 @@ def test_all_ranks_read_in_one_order_whatever_a_script_allows():
     assert share_dataset(data, 0, cuts_of([1, 1]), **options).options().deterministic
     assert share_dataset(data, 0, None, **options).options().deterministic
     assert not share_dataset(data, 0, cuts_of([1]), **options).options().deterministic
+
+
+@pytest.mark.parametrize("cuts", [cuts_of([1]), cuts_of([2, 1]), None])
+@pytest.mark.parametrize("numbered", [True, False])
+def test_nothing_is_read_before_it_is_asked_for(cuts, numbered):
+    read = []
+
+    def batches():
+        while True:
+            read.append(len(read))
+            yield np.arange(3)
+
+    spec = tf.TensorSpec((3,), tf.int64)
+    data = tf.data.Dataset.from_generator(batches, output_signature=spec).repeat()
+    steps = share_dataset(data, 0, cuts, hashed=True, numbered=numbered and bool(cuts), ahead=True)
+    for n, _ in enumerate(steps.take(30), start=1):
+        time.sleep(0.01)  # as a step takes
+        assert len(read) == n
 
 
 def test_every_kind_of_component_is_cut_by_rows():
