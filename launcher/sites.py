@@ -14,8 +14,8 @@ from launcher.cluster_book import Entry
 from launcher.cluster_file import ClusterFile, read_cluster_file
 from launcher.clusters import Desk
 from launcher.config import Request
-from launcher.errors import BudgetTooSmallError, UsageError
-from launcher.head import UpNode
+from launcher.errors import BudgetTooSmallError, ClusterError, UsageError
+from launcher.head import UpNode, look
 from launcher.job_book import JobPlace
 from launcher.jobs import Jobs, RayJobs
 from launcher.machines import Machines, make_machines
@@ -181,12 +181,25 @@ class FileSite:
             say(f"the cluster of {path} stays up{cost}. Take it down: launch down {path}")
         elif not is_safe:
             say(f"the cluster of {path} stays up for the results. Then: launch down {path}")
+        elif self._is_used(machines):
+            say(
+                f"the cluster of {path} stays up, for others use it. Its head takes it down a "
+                f"minute after they have ended: launch status {path}"
+            )
         else:
             with self.desk.book.alone_with(path, say):
                 entry = clusters.down(self.file, machines, self.desk)
             spent = None if entry is None else entry.cost_usd
             cost = "" if spent is None else f". It has cost {dollars(spent)}"
             say(f"the cluster of {path} is down{cost}")
+
+    def _is_used(self, machines: Machines) -> bool:
+        """Whether anyone uses it, now that this run has ended; nobody can where Ray is silent."""
+        self.desk.say(f"looking whether others use the cluster of {self.file.path}")
+        try:
+            return look(self.file, machines).is_used
+        except ClusterError:
+            return False
 
 
 AnySite = AddressSite | FileSite

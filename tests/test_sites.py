@@ -91,6 +91,17 @@ def test_a_rule_is_set_on_a_cluster_that_is_up(tmp_path: Path) -> None:
     assert said == ["the head takes the cluster down after its first run"]
 
 
+@pytest.mark.parametrize("n_others", [0, 1])
+def test_a_cluster_that_others_use_is_left_to_its_head(tmp_path: Path, n_others: int) -> None:
+    said: list[str] = []
+    site = FileSite(file_of(tmp_path), tmp_path, a_desk(tmp_path, said.append), True)
+    machines = up_and([rented("1", "head"), rented("2")], n_drivers=n_others)
+    site._finish(machines, is_safe=True)
+    is_down = any(call[0] == "down" for call in machines.calls)
+    assert is_down is not bool(n_others)
+    assert ("stays up, for others use it" in said[-1]) is bool(n_others)
+
+
 def test_a_place_leads_back_to_its_cluster(tmp_path: Path) -> None:
     desk = a_desk(tmp_path)
     file = file_of(tmp_path)
