@@ -80,4 +80,5 @@ def _monitors(gcs_address: str, proc: Path) -> Iterator[Path | None]:
         if options.get("--gcs-address", "").rsplit(":", 1)[-1] != port:
             continue
         file = options.get("--autoscaling-config")
-        yield None if file is None else command_line.parent / "cwd" / file
+        # Ray itself, and no shell, puts the home folder in for `~`, as in its own default commands.
+        yield None if file is None else command_line.parent / "cwd" / Path(file).expanduser()

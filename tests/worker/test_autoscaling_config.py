@@ -45,6 +45,15 @@ def test_a_relative_path_is_that_of_the_autoscaler(proc: Path):
     assert autoscaling_words(ADDRESS, proc) == shareable(WORDS)
 
 
+def test_a_tilde_is_the_home_folder(
+    proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(WORDS))
+    monitor(proc, 9, "--autoscaling-config=~/own.yaml")
+    assert autoscaling_words(ADDRESS, proc) == shareable(WORDS)
+
+
 def test_an_autoscaler_without_a_configuration_starts_nothing(proc: Path, tmp_path: Path):
     monitor(proc, 9)
     (tmp_path / "none.yaml").write_text(yaml.safe_dump(WORDS))
