@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 AGAIN_S = 2.0  # between tries to hear a job again
 PATIENCE_S = 180.0  # how long a head may be out of reach
 N_LAST_WORDS = 5
+SILENT = f"the cluster's head does not answer: trying again for {PATIENCE_S / 60:g} min"
+ANSWERS = "the cluster's head answers again"
 # Ray's own first line in a job's log, which shows the command.
 _PREAMBLE = "Running entrypoint for job "
 
@@ -32,7 +34,7 @@ class JobLog:
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._text = bytearray()
         self._error: ClusterError | None = None
-        self._is_whole = False
+        self._is_whole = self._is_silent = False
         self._wait = wait or self._stop.wait
         self._thread = threading.Thread(target=self._hear, name="launch-job-log", daemon=True)
         self._thread.start()
@@ -46,6 +48,11 @@ class JobLog:
     def is_whole(self) -> bool:
         """Whether the job is over and all it said is here."""
         return self._is_whole
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the head does not answer at the moment."""
+        return self._is_silent
 
     @property
     def error(self) -> ClusterError | None:
@@ -63,10 +70,10 @@ class JobLog:
                 if self._heard_out():
                     self._is_whole = True
                     return
-                silent_since_s = None
+                silent_since_s, self._is_silent = None, False
             except UnreachableError as error:
                 now_s = time.monotonic()
-                silent_since_s = silent_since_s or now_s
+                silent_since_s, self._is_silent = silent_since_s or now_s, True
                 logger.info("the job cannot be heard: %s", error)
                 if now_s - silent_since_s > PATIENCE_S:
                     self._error = error
@@ -83,6 +90,7 @@ class JobLog:
             words = piece.encode()
             new = words[max(0, n_known - n_seen) :]
             n_seen += len(words)
+            self._is_silent = False
             with self._lock:
                 self._text += new
             if self._stop.is_set():
@@ -101,7 +109,7 @@ class JobFollowed:
         self._jobs, self.job = jobs, job
         self._log = log or JobLog(jobs, job)
         self._reader = JournalReader(self._log.read)
-        self._has_begun = False
+        self._has_begun = self._was_silent = False
 
     def entries(self) -> list[Entry]:
         """What it has shown since the last call.
@@ -116,6 +124,9 @@ class JobFollowed:
             return found
         if self._log.error is not None:
             raise self._log.error
+        if self._log.is_silent != self._was_silent:
+            self._was_silent = self._log.is_silent
+            return [Entry("stage", {"text": SILENT if self._was_silent else ANSWERS})]
         if is_whole and not self._has_begun:
             raise ClusterError(
                 f"The cluster's head did not start the driver: {self._last_words()}. Is the "

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from launcher.errors import ClusterError
+from launcher.log import quieten
 
 logger = logging.getLogger(__name__)
 
@@ -247,6 +248,8 @@ class _Told:
 def _client(address: str) -> Any:
     """Ray's client, which by itself would wait for an answer for ever."""
     from ray.job_submission import JobSubmissionClient
+
+    quieten()  # what was imported here says what it sends and hears
 
     class PatientClient(JobSubmissionClient):  # type: ignore[misc]
         def _do_request(self, *words: Any, **options: Any) -> Any:

@@ -42,8 +42,8 @@ class _LogFile(logging.FileHandler):
 def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
     """Send everything to a file in `folder`, and warnings of ours to `write`.
 
-    Ray's and TensorFlow's own lines only reach the file, if these are imported before. Calling it
-    again replaces the handlers of the call before.
+    Ray's and TensorFlow's own lines only reach the file, if these are imported before: else see
+    `quieten`. Calling it again replaces the handlers of the call before.
 
     Args:
         folder: is made if needed.
@@ -60,10 +60,7 @@ def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
     _drop_handlers(root)
     root.addHandler(file)
     root.setLevel(logging.WARNING)
-    for name in NOISY:
-        logger = logging.getLogger(name)
-        _drop_handlers(logger)
-        logger.propagate = True
+    quieten()
     for name in OURS:
         logger = logging.getLogger(name)
         logger.setLevel(logging.DEBUG)
@@ -71,6 +68,14 @@ def set_up_logging(folder: Path, write: Callable[[str], None]) -> Path:
         logger.addHandler(_Lines(write))
     logging.captureWarnings(capture=True)
     return path
+
+
+def quieten() -> None:
+    """Send what Ray and TensorFlow log to the file only; again after they are first imported."""
+    for name in NOISY:
+        logger = logging.getLogger(name)
+        _drop_handlers(logger)
+        logger.propagate = True
 
 
 def _drop_handlers(logger: logging.Logger) -> None:

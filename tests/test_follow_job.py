@@ -1,12 +1,13 @@
 """Runs that are followed by what their job says."""
 
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
 from launcher.errors import ClusterError
-from launcher.follow_job import Begun, JobFollowed, JobLog, begun_run
+from launcher.follow_job import SILENT, Begun, JobFollowed, JobLog, begun_run
 from launcher.jobs import DRIVER
 from launcher.journal import Entry
 from tests.fake_jobs import BROKEN, FakeJobs, begun, line, result
@@ -46,6 +47,21 @@ def test_a_broken_line_is_taken_up_where_it_broke() -> None:
     jobs = FakeJobs([[whole[:middle], BROKEN], [BROKEN], [whole[:10], whole[10:]]])
     found = all_of(followed(jobs), lambda entries: len(entries) == 3)
     assert [entry.text for entry in found[:2]] == ["a", "größer"]
+
+
+def test_a_head_that_is_out_of_reach_is_told_of_once_and_so_is_its_return() -> None:
+    whole = [*LINES[:1], BROKEN]
+    jobs = FakeJobs([whole, [BROKEN], [BROKEN], LINES])
+    may_go_on = threading.Event()
+    job = jobs.submit(DRIVER, None, "run")
+    log = JobLog(jobs, job, wait=lambda _: may_go_on.wait(9.0))
+    driver = JobFollowed(jobs, job, log)
+    found = all_of(driver, lambda entries: len(entries) == 2)
+    assert [entry.text for entry in found] == ["a", SILENT]
+    assert driver.entries() == []
+    may_go_on.set()
+    found = all_of(driver, lambda entries: any(entry.kind == "result" for entry in entries))
+    assert SILENT not in [entry.text for entry in found]
 
 
 def test_a_driver_that_does_not_start_is_an_error_with_its_last_words() -> None:
