@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from launcher.cluster_file import ClusterFile
 from launcher.jobs import UnreachableError
@@ -20,6 +20,7 @@ from launcher.worker.environment import environment
 
 DASHBOARD_PORT: Final = 8265
 OPEN_S: Final = 60.0  # Ray's import, the provider's answer and ssh
+REFUSED_S: Final = 30.0  # Ray's dashboard starts some seconds after its head
 LOOK_EVERY_S: Final = 0.2
 # Runs what follows until its own input ends, as when whoever started it dies; nothing is left then.
 _WHILE_WATCHED = (
@@ -68,16 +69,23 @@ class Tunnel:
         self.close()
         self.port = self.port or _free_port()
         self._process = self._started()
-        until_s = clock() + OPEN_S
-        while not self._stands():
+        until_s, refused_s = clock() + OPEN_S, float("inf")
+        while (way := self._way()) != "stands":
+            if way == "refused":
+                refused_s = min(refused_s, clock())
+            if clock() - refused_s > REFUSED_S:
+                raise self._unreachable(f"nothing listens at port {DASHBOARD_PORT} of its head")
             if clock() > until_s or self._process.poll() is not None:
-                self.close()
-                raise UnreachableError(
-                    f"The dashboard of {self.file.path} cannot be reached over ssh: "
-                    f"{self._last_words()}. Is the cluster up (launch status {self.file.path}), "
-                    "and its Ray started with a dashboard?"
-                )
+                raise self._unreachable(self._last_words())
             sleep(LOOK_EVERY_S)
+
+    def _unreachable(self, reason: str) -> UnreachableError:
+        self.close()
+        return UnreachableError(
+            f"The dashboard of {self.file.path} cannot be reached over ssh: {reason}. Is the "
+            f"cluster up (launch status {self.file.path}), and its Ray started with a dashboard "
+            "(pip install 'ray[default]' there)?"
+        )
 
     def close(self) -> None:
         """Close it."""
@@ -101,14 +109,26 @@ class Tunnel:
             )
 
     def _stands(self) -> bool:
-        """Whether somebody at the other end takes a connection, and keeps it."""
+        return self._way() == "stands"
+
+    def _way(self) -> Literal["stands", "refused", "silent"]:
+        """Whether somebody at the other end takes a connection and answers.
+
+        Refused: ssh takes it here, and finds nobody there.
+        """
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 2.0) as connection:
-                connection.sendall(b"GET /api/version HTTP/1.0\r\n\r\n")
-                connection.settimeout(5.0)
-                return bool(connection.recv(1))
+            connection = socket.create_connection(("127.0.0.1", self.port), 2.0)
         except OSError:
-            return False
+            return "silent"
+        with connection:
+            try:
+                connection.settimeout(5.0)
+                connection.sendall(b"GET /api/version HTTP/1.0\r\n\r\n")
+                return "stands" if connection.recv(1) else "refused"
+            except TimeoutError:
+                return "silent"
+            except OSError:
+                return "refused"
 
     def _last_words(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,8 +1,10 @@
 """Clusters afar: what it costs to bring them up, and when that is refused."""
 
 import asyncio
+import itertools
 import stat
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -210,6 +212,28 @@ def test_a_tunnel_that_does_not_stand_tells_the_last_words_and_leaves_nothing(
     assert tunnel._process is None
 
 
+CLOSER = """
+import socket, sys
+at = sys.argv.index("--port") + 1
+with socket.create_server(("127.0.0.1", int(sys.argv[at]))) as server:
+    while True:
+        server.accept()[0].close()
+"""
+
+
+def test_a_head_without_a_dashboard_is_not_waited_for_as_long(tmp_path: Path) -> None:
+    tunnel = Tunnel(file_of(tmp_path), (), tmp_path / "log", (sys.executable, "-c", CLOSER))
+    seconds = itertools.count()
+    with pytest.raises(UnreachableError, match=r"nothing listens at port 8265 .*pip install 'ray"):
+        tunnel.open(lambda: _passing(tunnel, seconds), lambda _: None)
+    assert tunnel._process is None
+
+
+def _passing(tunnel: Tunnel, seconds: Iterator[int]) -> float:
+    """A clock that stands until ssh listens."""
+    return float(next(seconds)) if tunnel._way() != "silent" else 0.0
+
+
 SERVER = """
 import http.server, sys
 at = sys.argv.index("--port") + 1
@@ -224,7 +248,6 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[at])), Quiet).serve_forever()
 def test_a_tunnel_that_broke_is_opened_again_at_the_same_port(tmp_path: Path) -> None:
     import os
     import signal
-    import sys
 
     tunnel = Tunnel(file_of(tmp_path), (), tmp_path / "log", (sys.executable, "-c", SERVER))
     try:
