@@ -10,7 +10,7 @@ import pytest
 
 from launcher import book as book_module
 from launcher import keeper as keeper_module
-from launcher.book import PATIENCE_S, Book
+from launcher.book import Book
 from launcher.keeper import Keeper
 from launcher.record import RunRecord, Segment
 from launcher.runs import RunIndex, RunStore
@@ -24,20 +24,27 @@ from tests.mounts import Mount, mounted, mounted_disk, needs_root
 pytestmark = needs_root
 
 SIZE = 1 << 20
-WAIT_S = 20.0
+PATIENCE_S = 0.3  # for storage that hangs
+WAIT_S = 60.0  # for what comes at all, however busy the machine is
 
 
 class Run:
     """A run whose storage is a file system of its own."""
 
-    def __init__(self, place: Path, index: Path) -> None:
+    def __init__(self, place: Path, index: Path, patience_s: float = WAIT_S) -> None:
         storage = Storage.open(str(place))
         self.folder = storage.folder("runs/brave-otter")
         self.folder.write("owner", b"me")
         self.keeper = Keeper(str(place), "brave-otter")
         self.warnings: list[str] = []
         self.store = RunStore(storage, RunIndex(index))
-        self.book = Book(self.store, a_record(), self.warnings.append, first_pause_s=0.05)
+        self.book = Book(
+            self.store,
+            a_record(),
+            self.warnings.append,
+            patience_s=patience_s,
+            first_pause_s=0.05,
+        )
 
     def checkpoint(self, epoch: int, n_bytes: int = 100_000) -> None:
         position = {"fit": 0, "epoch": epoch, "step": 0}
@@ -75,7 +82,8 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 
 @pytest.fixture
-def run(mount: Mount, tmp_path: Path) -> Run:
+def run(mount: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(keeper_module, "PATIENCE_S", WAIT_S)
     return Run(mount.path, tmp_path / "index")
 
 
@@ -153,7 +161,7 @@ def test_a_record_is_whole_whatever_happened(run: Run, mount: Mount) -> None:
         if number == 100:
             mount.empty()
     run.caught_up()
-    assert time.monotonic() - began_s < WAIT_S
+    assert time.monotonic() - began_s < 2 * WAIT_S  # fifty times that if each waited in vain
     found: RunRecord = run.store.load("brave-otter")
     assert found.segments[0].steps == 199
 
@@ -161,22 +169,22 @@ def test_a_record_is_whole_whatever_happened(run: Run, mount: Mount) -> None:
 def test_a_storage_that_hangs_holds_up_nobody_and_catches_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "PATIENCE_S", 0.3)
     monkeypatch.setattr(book_module, "HEARTBEAT_S", 0.0)
     with mounted_disk(tmp_path / "disk") as disk:
-        run = Run(disk.path, tmp_path / "index")
+        run = Run(disk.path, tmp_path / "index", PATIENCE_S)
         run.checkpoint(0)
         run.write_record("running")
         disk.freeze()
+        monkeypatch.setattr(keeper_module, "PATIENCE_S", PATIENCE_S)
         began_s = time.monotonic()
         run.checkpoint(1)
         run.write_record("running")
-        for _ in range(50):
+        for _ in range(400):  # 120 s if each waited
             run.book.beat()
             run.keeper.order(ORDER_STOP)
             assert run.keeper.tell([an_event("progress")]) == ORDER_STOP
         run.write_record("done")
-        assert time.monotonic() - began_s < PATIENCE_S + 3.0
+        assert time.monotonic() - began_s < 45.0
         assert "has not taken" in run.told()[0]
         assert "has not taken" in run.warnings[0]
         disk.thaw()
