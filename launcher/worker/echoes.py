@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 PING = struct.Struct("!16s8sI")  # token, session, number
+BUSY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,14 @@ class _Train:
                 self.rtt_by_number.setdefault(number, arrived_s - self.sent_at_s[number])
 
     def awaited_until_s(self, wait_s: float) -> float:
-        """When to give up on what is still missing: four round trips of the slowest so far."""
+        """When to give up on what is still missing: four round trips of the slowest so far.
+
+        And a little more, for a peer whose processors are busy with something else just then.
+        """
         if len(self.rtt_by_number) == self.n:
             return 0.0
         slowest_s = max(self.rtt_by_number.values(), default=wait_s)
-        return self.sent_at_s[-1] + min(wait_s, 4 * slowest_s + 0.02)
+        return self.sent_at_s[-1] + min(wait_s, 4 * slowest_s + BUSY_S)
 
 
 def ping_udp(
@@ -116,10 +120,11 @@ def ping_udp(
                 continue
             if n_sent == len(order):
                 due_s = max((train.awaited_until_s(wait_s) for train in trains), default=0.0)
-                if due_s <= now_s:
-                    break
-            for fd, _ in poll.poll(1e3 * (due_s - now_s)):
+            arrived = poll.poll(max(0.0, 1e3 * (due_s - now_s)))
+            for fd, _ in arrived:
                 train_by_fd[fd].take(time.perf_counter())
+            if not arrived and n_sent == len(order) and due_s <= now_s:
+                break  # nor has anything come while this process was held up itself
         return [Echoes(tuple(train.rtt_by_number.values()), n) for train in trains]
 
 
