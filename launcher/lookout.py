@@ -49,6 +49,7 @@ class SegmentLookout:
         self._next_s = 0.0
         self._steps, self._step_at_s = 0, clock()
         self._stopped_since_s: dict[int, float] = {}
+        self._pid_by_rank: dict[int, int] = {}
 
     def look(self, standing: Standing) -> Lost | Move | None:
         """See `Lookout`."""
@@ -115,10 +116,15 @@ class SegmentLookout:
         return self._plan.strategy == "decentralized"
 
     def _warn_of(self, worker: Activity, standing: Standing) -> None:
-        """Say once of a worker that the others go on without it."""
-        if worker.is_alive and not worker.is_stopped:
+        """Say once of a worker that the others go on without it.
+
+        Another process may be there in its place before anyone has seen it dead.
+        """
+        is_same = self._pid_by_rank.setdefault(worker.rank, worker.pid) == worker.pid
+        self._pid_by_rank[worker.rank] = worker.pid
+        if worker.is_alive and not worker.is_stopped and is_same:
             return
-        what = "was stopped by a signal" if worker.is_alive else "died"
+        what = "was stopped by a signal" if worker.is_alive and is_same else "died"
         standing.warn_once(
             f"The worker of rank {worker.rank} on {self._place(worker.rank)} {what}: the others "
             "go on without it. When it is there again, it takes their weights."

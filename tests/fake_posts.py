@@ -58,7 +58,7 @@ class FakePosts:
         self.stationed.clear()
 
 
-def an_activity(rank: int = 0, phase: Phase = Phase.STEP, ticks: int = 1, **more: bool) -> Activity:
+def an_activity(rank: int = 0, phase: Phase = Phase.STEP, ticks: int = 1, **more: int) -> Activity:
     return replace(Activity(rank, phase, ticks, 0.0), **more)
 
 

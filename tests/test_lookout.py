@@ -128,3 +128,14 @@ def test_workers_that_wait_for_nobody_bear_the_loss_of_any_but_the_first() -> No
     assert scene.found_after(20.0) is None
     scene.posts.activities[scene.ids[0]] = (an_activity(0, is_alive=False),)
     assert scene.found_after(2.5) == Lost("The worker of rank 0 on 10.0.0.4 died.")
+
+
+def test_a_worker_that_was_replaced_before_anyone_looked_is_told_of_too() -> None:
+    scene = Scene("decentralized")
+    scene.posts.activities[scene.ids[1]] = (an_activity(1, pid=7),)
+    assert scene.found_after(20.0, steps=True) is None
+    assert not scene.standing_events()
+    scene.posts.activities[scene.ids[1]] = (an_activity(1, pid=8),)
+    assert scene.found_after(20.0, steps=True) is None
+    (event,) = scene.standing_events()
+    assert "The worker of rank 1 on 10.0.0.5 died: the others go on without it." in event.detail

@@ -47,6 +47,7 @@ class Activity:
         idle_s: since the last of them.
         is_alive: whether the process is there.
         is_stopped: whether it is stopped (SIGSTOP, a debugger).
+        pid: the process, by its own machine's numbers.
     """
 
     rank: int
@@ -55,6 +56,7 @@ class Activity:
     idle_s: float
     is_alive: bool = True
     is_stopped: bool = False
+    pid: int = 0
 
 
 class ActivityFile:
@@ -179,6 +181,7 @@ class WorkerFile:
             max(0.0, now_s - self.changed_s),
             self.is_alive,
             _state(self.pid) in ("T", "t"),
+            self.pid,
         )
 
 
