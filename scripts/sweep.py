@@ -30,9 +30,9 @@ from tests.lab.lab import Lab  # noqa: E402 - the checkout's own package
 # Many times the 100 ms in which a host's share of a core is counted out: shorter steps than that go
 # by at full speed, and then wait.
 MEASURE_S, MIN_STEPS, MAX_STEPS = 1.5, 2, 500
-ENOUGH = 0.5  # of MEASURE_S; else it is measured again with more steps
-TRIES = 3
-SLOW_S = 1.0  # a step beyond this is written down from the first few
+LONG_S = 1.0  # of steps beyond this a few are made
+# A cell is measured until two measurements agree, for TCP's windows have to grow.
+AGREE, TRIES, SETTLE_S = 0.08, 8, 15.0
 ANSWER_S = 180.0  # processes that say nothing for so long are ended
 MBIT = 125_000.0
 
@@ -42,6 +42,7 @@ class Row(Cell):
     """A cell and its steps, in milliseconds."""
 
     n_params: int = 0
+    payload_bytes: int = 0  # of one worker's cells only
     steps: int = 0
     mean_ms: float = 0.0
     median_ms: float = 0.0
@@ -91,14 +92,14 @@ def measure_group(way: Way, cells: Sequence[Cell], out: Path, ends_at_s: float) 
         return [sys.executable, script, str(rank), hosts, strategy, algorithm]
 
     with Lab(n) as lab, ranks(lab, command, ANSWER_S) as ask:
-        built: tuple[str, int] | None = None
+        built: set[tuple[str, int]] = set()
         for number, cell in enumerate(cells):
             if time.monotonic() > ends_at_s:
                 break
             try:
-                if (cell.workload, cell.batch) != built:
+                if (cell.workload, cell.batch) not in built:
                     build(lab, ask, cell)
-                    built = cell.workload, cell.batch
+                    built.add((cell.workload, cell.batch))
                 row = measured(lab, ask, cell)
             except SystemExit as error:
                 print(f"left out: {cell}: {error}", file=sys.stderr, flush=True)
@@ -115,21 +116,35 @@ def measure_group(way: Way, cells: Sequence[Cell], out: Path, ends_at_s: float) 
 
 
 def measured(lab: Lab, ask: Ask, cell: Cell) -> Row:
-    """The steps of a cell: a few to settle, which also say how many can be made."""
+    """The steps of a cell on its hosts and network."""
     for name, cpus in zip(lab.names, cell.cpus.split(), strict=True):
         lab.set_cpu(name, float(cpus))
         lab.set_nic(name, cell.rate_mbit * MBIT)
     if cell.n > 1:
         lab.set("*-*", rtt_s=cell.rtt_ms / 1e3)
-    found = made(ask, cell, MIN_STEPS)
-    for _ in range(TRIES):
-        is_long = found["steps"] * found["mean_s"] >= ENOUGH * MEASURE_S
-        if found["median_s"] >= SLOW_S or (is_long and found["steps"] > MIN_STEPS):
-            break
-        wish = math.ceil(MEASURE_S / found["mean_s"])
-        found = made(ask, cell, max(MIN_STEPS + 1, min(MAX_STEPS, wish)))
+    found = settled(ask, cell)
     ms = {f"{name}_ms": round(1e3 * found[f"{name}_s"], 3) for name in ("mean", "median", "std")}
-    return Row(**asdict(cell), n_params=found["n_params"], steps=found["steps"], **ms)
+    return Row(
+        **asdict(cell),
+        **{name: found[name] for name in ("n_params", "payload_bytes", "steps")},
+        **ms,
+    )
+
+
+def settled(ask: Ask, cell: Cell) -> dict[str, Any]:
+    """The last of several measurements, of which two in a row agree; the first is a short one."""
+    begin_s = time.monotonic()
+    before = made(ask, cell, MIN_STEPS)
+    for number in range(1, TRIES + 1):
+        wish = math.ceil(MEASURE_S / before["mean_s"])
+        least = MIN_STEPS if before["mean_s"] > LONG_S else MIN_STEPS + 1
+        found = made(ask, cell, max(least, min(MAX_STEPS, wish)))
+        is_long = found["steps"] * found["mean_s"] >= MEASURE_S / 2
+        agrees = abs(math.log(found["mean_s"] / before["mean_s"])) < AGREE
+        if is_long and (agrees or time.monotonic() - begin_s > SETTLE_S or number == TRIES):
+            break
+        before = found
+    return found
 
 
 def made(ask: Ask, cell: Cell, count: int) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def decentralized(method: str, rank: int, addresses: list[list[str]]) -> Any:
 
     rule = rival(method, n) if method in RIVALS else ours(method)
     follows_speed = method not in (*RIVALS, "equal-batches")
-    return Decentralized(Training(rank, n, open_links, rule), n, follows_speed=follows_speed)
+    return Decentralized(Training(rank, n, open_links, rule), range(n), follows_speed=follows_speed)
 
 
 def ours(method: str) -> Any:

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any, Final, cast
 
 from policies.baselines import Case
-from policies.data.sweep import kind_of, workloads_of
+from policies.data.sweep import kind_of, payloads_of, sending, workloads_of
 from policies.question import ALLREDUCE, Arm, Question, RingLink
 from policies.schema import (
     Algorithm,
@@ -151,17 +151,30 @@ def problems_of(sweep: Sweep) -> tuple[Problem, ...]:
         for cell, truth in sweep.truth.items()
         if cell.arm.n_workers == 1
     }
-    loads = workloads_of(sweep.rows)
+    loads, sent = workloads_of(sweep.rows), payloads_of(sweep.rows)
     groups: dict[tuple[Any, ...], dict[Cell, Truth]] = {}
     for cell, truth in sweep.truth.items():
         for hosts in _clusters(cell, sweep) if cell.arm.n_workers > 1 else ():
             key = cell.workload, cell.batch, hosts, cell.network
             groups.setdefault(key, {})[cell] = truth
     found = [
-        _problem(key, cells, alone.get((key[0], key[1], max(key[2]))), loads.get(key[0]))
+        _problem(
+            key, cells, alone.get((key[0], key[1], max(key[2]))), _load(key[0], key[1], loads, sent)
+        )
         for key, cells in groups.items()
     ]
     return tuple(problem for problem in found if problem is not None)
+
+
+def _load(
+    workload: str,
+    batch: int,
+    loads: Mapping[str, Workload],
+    payloads: Mapping[tuple[str, int], int],
+) -> Workload | None:
+    """A workload as it is profiled with this batch."""
+    load = loads.get(workload)
+    return load and sending(load, payloads.get((workload, batch)))
 
 
 def _clusters(cell: Cell, sweep: Sweep) -> Iterator[tuple[float, ...]]:

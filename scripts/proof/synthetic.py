@@ -100,6 +100,7 @@ def _row(
         rate_bytes_per_s=rate,
         run=0,
         n_params=SCRIPTS[name].n_params,
+        payload_bytes=0,
         steps=STEPS,
         mean_s=1.0,
         median_s=1.0,

@@ -6,11 +6,13 @@ rank carries them out with the launcher's own engine, as a training process woul
 
 import itertools
 import json
+import math
 import os
 import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,21 @@ TF_PORT, DIRECT_PORT = 7001, 7101
 SECRET = b"of the sweep".ljust(32)
 CONTROL_BYTES = 4096
 BATCHES = 4  # of data, which are repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model that stays, with its data; the echo notes what its embeddings need not send."""
+
+    model: Any
+    data: Any
+    echo: Any
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of the gradients, as the profiler counts them."""
+        whole = sum(4 * math.prod(variable.shape) for variable in self.model.trainable_variables)
+        return int(whole - self.echo.spared_bytes)
 
 
 def serve(rank: int, hosts: Sequence[str], strategy: str, algorithm: str) -> None:
@@ -35,7 +52,7 @@ def serve(rank: int, hosts: Sequence[str], strategy: str, algorithm: str) -> Non
     set_up_devices(1)
     parallel = DataParallel(_exchange(rank, hosts, strategy, algorithm))
     parallel.install(["keras"])
-    models: dict[tuple[str, int], Any] = {}
+    models: dict[tuple[str, int], Built] = {}
     while (order := _order(parallel.exchange)) is not None:
         found = _carried_out(order, models, parallel)
         if rank == 0:
@@ -76,31 +93,38 @@ def _order(exchange: Any) -> dict[str, Any] | None:
 
 def _carried_out(order: dict[str, Any], models: dict, parallel: Any) -> dict[str, Any]:
     """Make the steps of an order; what they took, in seconds."""
-    import keras
-    from zoo import ZOO
-
-    entry, batch = ZOO[order["workload"]], order["batch"]
-    key = order["workload"], batch
+    key = order["workload"], order["batch"]
     if key not in models:
-        models.clear()
-        keras.backend.clear_session()
-        keras.utils.set_random_seed(1)
-        model = entry.make()
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
-        models[key] = model, entry.data(batch * BATCHES)
-        parallel.prepare(model)
-    model, data = models[key]
+        models[key] = _built(*key, parallel)
+    built = models[key]
+    parallel.state.on_slices = built.echo.note_slices
     if "shares" in order:
         parallel.shares = tuple(order["shares"])
-    times = _step_times(model, data, batch, order["steps"])
+    times = _step_times(built.model, built.data, order["batch"], order["steps"])
     return {
-        "n_params": int(model.count_params()),
+        "n_params": int(built.model.count_params()),
+        "payload_bytes": built.payload_bytes if parallel.exchange.world_size == 1 else 0,
         "steps": len(times),
         "mean_s": statistics.fmean(times),
         "median_s": statistics.median(times),
         "std_s": statistics.stdev(times) if len(times) > 1 else 0.0,
     }
+
+
+def _built(workload: str, batch: int, parallel: Any) -> Built:
+    """A compiled model with its data."""
+    import keras
+    from zoo import ZOO
+
+    from launcher.worker.echo import Echo
+
+    keras.utils.set_random_seed(1)
+    entry = ZOO[workload]
+    model = entry.make()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
+    parallel.prepare(model)
+    return Built(model, entry.data(batch * BATCHES), Echo())
 
 
 def _step_times(model: Any, data: Any, batch: int, steps: int) -> list[float]:

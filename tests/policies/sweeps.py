@@ -70,7 +70,7 @@ def row(name, batch, n, way, cpus, rtt_ms, rate_mbit, ms) -> dict:
 
 def text_of(rows: list[dict]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS)
+    writer = csv.DictWriter(file, rows[0].keys())
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()

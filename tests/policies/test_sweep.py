@@ -1,3 +1,5 @@
+import csv
+import io
 import math
 
 import numpy as np
@@ -46,6 +48,20 @@ def test_cells_of_one_worker_become_the_speed_of_their_workload():
     assert by_cpus[0.45].c0_s == pytest.approx(0.012)
     assert by_cpus[0.45].c1_s == pytest.approx(1.5e-4)
     assert by_cpus[0.2].c1_s == pytest.approx(1.5e-4 * 0.45 / 0.2)
+
+
+def test_gradients_that_are_rows_of_a_table_count_what_they_send_at_each_batch():
+    table = [dict(each, payload_bytes="") for each in csv.DictReader(io.StringIO(sweep_csv()))]
+    for each in table:
+        if each["workload"] == "wide_mlp" and each["n"] == "1":
+            each["payload_bytes"] = 1000 * int(each["batch"])
+    found = experience_of(read_cells(text_of(table)))
+    wide = [e for e in found if e.workload.fingerprint.endswith("wide_mlp")]
+    assert {(e.global_batch, e.workload.payload_bytes) for e in wide} == {
+        (128, 128_000),
+        (256, 256_000),
+    }
+    assert {e.workload.payload_bytes for e in found if e not in wide} == {4 * 14_000}
 
 
 def test_a_speed_is_never_below_zero():
