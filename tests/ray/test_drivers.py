@@ -27,6 +27,7 @@ from tests.ray.test_main_job import (
     OBJECT_STORE_BYTES,
     Finished,
     User,
+    command_line,
     wait_until,
 )
 
@@ -37,6 +38,7 @@ pytestmark = [
 ]
 
 RELEASED_S = 60.0  # a cluster is free again within a minute of its driver's silence
+SLOW_S = 3.0  # of a step, of which the script has 32: it does not end while a person looks at it
 EVE = Driver(Process("eve", "far", 7, "another machine"))
 
 
@@ -70,14 +72,7 @@ def training(node: Any) -> list[psutil.Process]:
     """The processes that train, among the children of the cluster's node."""
     (info,) = node.list_all_nodes()[0].all_processes["raylet"]
     children = psutil.Process(info.process.pid).children()
-    return [child for child in children if "RayTrainWorker" in _command(child)]
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
+    return [child for child in children if "RayTrainWorker" in command_line(child)]
 
 
 def record_file(user: User, run: str) -> Path:
@@ -99,7 +94,7 @@ def test_a_new_driver_ends_what_the_one_before_holds_in_the_cluster(
         others = [keeper(replace(record, run="brave-otters")), keeper(replace(record, term=1))]
         assert ray.get([each.ready.remote() for each in others]) == [True, True]
         end_earlier_keepers(record)
-        wait_until(lambda: is_dead(others[1]), "the end of the earlier keeper", 30.0)
+        wait_until(lambda: is_dead(others[1]), "the end of the earlier keeper")
         assert ray.get(others[0].ready.remote())  # of a run of another name
         own = keeper(record)
         assert ray.get(own.ready.remote())
@@ -126,12 +121,12 @@ def is_dead(actor: Any) -> bool:
 
 
 def test_a_detached_run_is_followed_and_stopped_from_any_terminal(user: User) -> None:
-    began = detach(user, "--name", "free", pace=1.0)
+    began = detach(user, "--name", "free", pace=SLOW_S)
     assert began.code == 0, began.err
     assert "free goes on without this terminal. Follow it: launch attach free" in began.err
     assert "1 worker" in began.out  # the decision was shown here
-    assert re.search(r"free +detached", user.launch("runs", pace=1.0).out)
-    again = user.launch("resume", "free", pace=1.0)
+    assert re.search(r"free +detached", user.launch("runs", pace=SLOW_S).out)
+    again = user.launch("resume", "free", pace=SLOW_S)
     assert again.code == 2
     assert "free is still running" in again.err
 
@@ -139,11 +134,11 @@ def test_a_detached_run_is_followed_and_stopped_from_any_terminal(user: User) ->
         assert any("los geht's" in line for line in iter(process.stdout.readline, ""))
         process.send_signal(signal.SIGINT)
 
-    left = user.launch("attach", "free", pace=1.0, during=leave)
+    left = user.launch("attach", "free", pace=SLOW_S, during=leave)
     assert left.code == 130
     assert "free goes on. Follow it again: launch attach free" in left.err
 
-    stopped = user.launch("stop", "free", pace=1.0)
+    stopped = user.launch("stop", "free", pace=SLOW_S)
     assert stopped.code == 0, stopped.err
     assert stopped.out.startswith("interrupted")
     seen = user.launch("attach", "free", "--json")
@@ -169,7 +164,7 @@ def test_a_killed_drivers_run_is_lost_and_goes_on_detached(user: User, node: Any
 
 
 def test_a_lost_terminal_is_like_ctrl_c_and_the_run_goes_on_without_one(user: User) -> None:
-    user.pace.write_text("0.5")
+    user.set_pace(0.5)
     words = [str(COMMAND), "--address", "local", "--workers", "1", "--yes", "--name", "lost"]
     pid, terminal = pty.fork()
     if pid == 0:
@@ -179,7 +174,10 @@ def test_a_lost_terminal_is_like_ctrl_c_and_the_run_goes_on_without_one(user: Us
     ends_at_s = time.monotonic() + LIMIT_S
     while not user.has_checkpoint("lost"):
         assert time.monotonic() < ends_at_s, said.decode()
-        said += os.read(terminal, 10_000)
+        try:
+            said += os.read(terminal, 10_000)
+        except OSError:  # the end of a terminal
+            pytest.fail(f"it ended by itself: {said.decode()}")
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     assert '"status": "interrupted"' in record_file(user, "lost").read_text()
@@ -199,12 +197,12 @@ def test_a_frozen_driver_holds_no_node_and_writes_nothing_once_another_has_its_r
     def freeze(process: Any) -> None:
         wait_until(lambda: user.has_checkpoint("frozen"), "the first checkpoint")
         process.send_signal(signal.SIGSTOP)
-        user.pace.write_text("2")
+        user.set_pace(2.0)
         wait_until(lambda: not training(node), "the end of its workers", RELEASED_S)
         process.send_signal(signal.SIGCONT)  # it goes on from the checkpoint by itself
         wait_until(lambda: bool(training(node)), "the start of new workers")
 
-        process.send_signal(signal.SIGSTOP)
+        freeze_between_writes(process, record_file(user, "frozen").parent)
         folder = Storage.open(str(user.home / "launch")).folder("runs/frozen")
         assert Ownership(folder, "frozen").take(2, EVE)
         written.append(record_file(user, "frozen").read_text())
@@ -215,3 +213,26 @@ def test_a_frozen_driver_holds_no_node_and_writes_nothing_once_another_has_its_r
     assert "frozen has been taken over by eve@far:7" in woken.err
     assert record_file(user, "frozen").read_text() == written[0]
     wait_until(lambda: not training(node), "the end of its workers", RELEASED_S)
+
+
+def freeze_between_writes(process: Any, folder: Path) -> None:
+    """Stop a driver; not in the midst of a write, before which it has looked already."""
+
+    def is_writing() -> bool:
+        return any(folder.glob(".run.json-*.part"))
+
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_frozen(process.pid), "the stop of all its threads")
+        if not is_writing():
+            return
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not is_writing(), "the end of a write")
+
+
+def is_frozen(pid: int) -> bool:
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread has ended just now
+    return {stat.rpartition(")")[2].split()[0] for stat in stats} == {"T"}
