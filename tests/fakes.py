@@ -346,7 +346,7 @@ class FakeScreen(FakeView):
         self.records.append(record)
 
 
-def soon(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
+def soon(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
     """Wait until something holds that another thread brings about; whether it does."""
     ends_at_s = time.monotonic() + within_s
     while not condition() and time.monotonic() < ends_at_s:

@@ -24,7 +24,7 @@ class FakeDesk:
 
     def write(self, item: Item) -> None:
         self.tried.append(item.path)
-        assert self.answers.wait(10)
+        assert self.answers.wait(60)
         if self.fails(item):
             raise StorageError(f"{item.path} cannot be written: the disk is full.")
 
@@ -60,7 +60,7 @@ def test_items_are_written_in_the_order_in_which_they_came(
 ) -> None:
     for item in (files("a"), checkpoint("1", "a"), Item("model", "model.keras", b"x")):
         backlog.put(item)
-    assert backlog.empty(10)
+    assert backlog.empty(60)
     assert desk.took == ["a", "1", "model.keras"]
     assert backlog.error is None
 
@@ -71,8 +71,9 @@ def test_who_puts_something_in_never_waits_for_storage(desk: FakeDesk, backlog: 
         backlog.put(checkpoint(str(number)))
     assert not backlog.settled("99", 0.05)
     desk.answers.set()
-    assert backlog.empty(10)
-    assert desk.took in (["0", "99"], ["99"])  # the thread may have begun with the first one
+    assert backlog.empty(60)
+    assert desk.took[-1] == "99"
+    assert len(desk.took) <= 2  # the thread may have begun with an earlier one
 
 
 def test_only_the_newest_of_a_kind_and_what_it_needs_is_held(
@@ -90,7 +91,7 @@ def test_only_the_newest_of_a_kind_and_what_it_needs_is_held(
 def test_what_fails_is_tried_until_it_works(desk: FakeDesk, backlog: Backlog) -> None:
     desk.fails = lambda item: len(desk.tried) < 4
     backlog.put(checkpoint("1"))
-    assert backlog.empty(10)
+    assert backlog.empty(60)
     assert desk.tried == ["1"] * 4
     assert len(desk.errors) == 3
     assert desk.took == ["1"]
@@ -99,7 +100,7 @@ def test_what_fails_is_tried_until_it_works(desk: FakeDesk, backlog: Backlog) ->
 def test_waiting_for_one_ends_when_it_has_failed(desk: FakeDesk, backlog: Backlog) -> None:
     desk.fails = lambda item: True
     backlog.put(checkpoint("1"))
-    assert backlog.settled("1", 10)
+    assert backlog.settled("1", 60)
     assert str(backlog.error) == "1 cannot be written: the disk is full."
 
 
@@ -110,8 +111,8 @@ def test_what_fails_does_not_hold_up_what_does_not_need_it(
     backlog.put(files("large files"))
     backlog.put(checkpoint("1", "large files"))
     backlog.put(Item("model", "model.keras", b"x"))
-    assert soon(lambda: desk.took == ["model.keras"])
-    assert [item.path for item in backlog.waiting()] == ["large files", "1"]
+    assert soon(lambda: [item.path for item in backlog.waiting()] == ["large files", "1"])
+    assert desk.took == ["model.keras"]
     assert "1" not in desk.tried
 
 
@@ -127,8 +128,8 @@ def test_a_pause_ends_when_someone_wants_all_to_be_written(desk: FakeDesk) -> No
     backlog = Backlog(desk, first_pause_s=60.0)
     desk.fails = lambda item: len(desk.tried) < 2
     backlog.put(checkpoint("1"))
-    assert backlog.settled("1", 10)
-    assert backlog.empty(10)
+    assert backlog.settled("1", 60)
+    assert backlog.empty(60)
 
 
 def test_the_newest_checkpoint_stays_in_memory_with_its_files(
@@ -136,7 +137,7 @@ def test_the_newest_checkpoint_stays_in_memory_with_its_files(
 ) -> None:
     for item in (files("a"), checkpoint("1", "a"), Item("model", "m", b"x"), checkpoint("2", "a")):
         backlog.put(item)
-    assert backlog.empty(10)
+    assert backlog.empty(60)
     newest = backlog.newest("checkpoint")
     assert newest is not None
     assert newest.path == "2"
@@ -148,7 +149,7 @@ def test_the_same_files_are_not_written_twice_and_another_model_is(
 ) -> None:
     for item in (files("a"), files("a"), Item("model", "m", b"1"), Item("model", "m", b"2")):
         backlog.put(item)
-        assert backlog.empty(10)
+        assert backlog.empty(60)
     assert desk.took == ["a", "m", "m"]
 
 
@@ -162,5 +163,5 @@ def test_an_error_of_another_kind_does_not_end_the_writing(
 
     desk.fails = odd
     backlog.put(checkpoint("1"))
-    assert backlog.empty(10)
+    assert backlog.empty(60)
     assert "no memory" in desk.errors[0]

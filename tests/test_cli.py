@@ -389,7 +389,7 @@ def test_closed_streams_and_a_folder_that_is_gone_are_no_reason_for_a_traceback(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         cwd=tmp_path,
         env={**os.environ, "HOME": str(tmp_path / "home")},
     )
@@ -407,7 +407,7 @@ def test_a_closed_pipe_is_no_error_worth_a_traceback(store: RunStore, tmp_path: 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "HOME": str(tmp_path / "home")},
     )
     assert done.stderr == ""

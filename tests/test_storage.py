@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from launcher import storage as module
 from launcher.errors import StorageError
 from launcher.storage import Storage, in_time
 
@@ -82,7 +83,8 @@ def test_deleting_leaves_nothing_and_may_be_repeated(storage: Storage) -> None:
     assert storage.files() == ()
 
 
-def test_a_file_is_created_only_once(storage: Storage) -> None:
+def test_a_file_is_created_only_once(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLAIM_SETTLES_S", 0.01)  # nobody else claims meanwhile
     assert storage.create("owner", b"me")
     assert not storage.create("owner", b"you")
     assert storage.read("owner") == b"me"
