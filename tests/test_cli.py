@@ -3,7 +3,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -361,6 +360,12 @@ def test_an_interrupt_before_training_has_its_exit_code(
     assert capsys.readouterr().err == "launch: interrupted before training began\n"
 
 
+def children_cpu_s() -> float:
+    """Processor time of child processes that have ended: others who compute do not add to it."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 def test_help_comes_at_once_and_loads_nothing_heavy(tmp_path: Path) -> None:
     program = (
         "import sys; sys.argv = ['launch', '--help']\n"
@@ -369,12 +374,12 @@ def test_help_comes_at_once_and_loads_nothing_heavy(tmp_path: Path) -> None:
         "finally: print([m for m in ('ray', 'tensorflow', 'sklearn', 'numpy', 'pyarrow')"
         " if m in sys.modules])"
     )
-    started_s = time.monotonic()
+    before_s = children_cpu_s()
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.rstrip().endswith("[]")
-    assert time.monotonic() - started_s < 5  # 0.2 s on an idle machine
+    assert children_cpu_s() - before_s < 5  # 0.2 s on an idle machine
 
 
 def test_closed_streams_and_a_folder_that_is_gone_are_no_reason_for_a_traceback(
