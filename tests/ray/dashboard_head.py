@@ -28,7 +28,7 @@ def with_extras(environment: dict[str, str]) -> dict[str, str]:
 @contextlib.contextmanager
 def dashboard_head(folder: Path, home: Path) -> Iterator[str]:
     """A head with 2 CPUs; the address of its dashboard."""
-    port, ray_port = free_ports(2)
+    port, ray_port, agent_port, client_port = free_ports(4)
     log = folder / "ray-start.log"
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("LAUNCH_", "RAY_", "TF_"))}
     command = [
@@ -36,6 +36,9 @@ def dashboard_head(folder: Path, home: Path) -> Iterator[str]:
         *("start", "--head", "--block", f"--port={ray_port}", "--node-ip-address=127.0.0.1"),
         *("--num-cpus=2", f"--object-store-memory={OBJECT_STORE_BYTES}", f"--temp-dir={folder}"),
         *("--include-dashboard=true", f"--dashboard-port={port}", "--disable-usage-stats"),
+        # Ray's own choice of these is the same for all heads, and open to whoever connects.
+        f"--dashboard-agent-listen-port={agent_port}",
+        f"--ray-client-server-port={client_port}",
         "--labels=launch/price-usd-per-hour=3600",
     ]
     environment = with_extras(kept) | {"HOME": str(home), "RAY_AUTH_MODE": "disabled"}
@@ -59,7 +62,7 @@ def dashboard_head(folder: Path, home: Path) -> Iterator[str]:
 def answers(address: str) -> bool:
     """Whether the dashboard takes jobs already."""
     with contextlib.suppress(requests.RequestException):
-        return requests.get(f"{address}/api/jobs/", timeout=5).ok
+        return requests.get(f"{address}/api/jobs/", timeout=20).ok
     return False
 
 

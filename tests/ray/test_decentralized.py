@@ -53,9 +53,12 @@ def test_a_dead_worker_stops_nobody_and_is_replaced_and_the_run_goes_on_later(
     def kill_one_then_stop(process: Any) -> None:
         wait_until(lambda: user.has_checkpoint("loose"), "the first checkpoint", LIMIT_S)
         dead = second()
+        user.set_pace(4.0)  # the first worker alone is not to make all steps meanwhile
         os.kill(dead, signal.SIGKILL)
         wait_until(lambda: second() not in (0, dead), "another process in its place", LIMIT_S)
+        wait_until(lambda: "died: the others" in "".join(user.said), "a word about it", LIMIT_S)
         process.send_signal(signal.SIGINT)
+        user.set_pace(1.0)
 
     where = ["--address", user.address, "--cpus-per-worker", "1", "--seed", "5", "--yes", "--json"]
     words = [*where, *ASKED, "--name", "loose", "--checkpoint-every", "1s", "train.py", "--"]
