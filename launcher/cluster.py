@@ -113,15 +113,17 @@ def refresh(cluster: Cluster, settle_s: float = RELEASE_S) -> Cluster:
 
     A node of which anything is held is busy, by Ray's own books. They lag by up to a second,
     so a node that was not busy before is looked at again for up to `settle_s` seconds: what a
-    segment or job that has just ended still holds does not count.
+    segment or job that has just ended still holds does not count. While this machine stalls, as
+    its books may, no time passes.
 
     Raises:
         ClusterError: a node carries a price label that is no price.
     """
-    until_s = time.monotonic() + settle_s
     known = {each.node.id for each in cluster.busy}
     found = _read(cluster)
-    while {each.node.id for each in found.busy} - known and time.monotonic() < until_s:
+    for _ in range(round(settle_s / _POLL_S)):
+        if not {each.node.id for each in found.busy} - known:
+            break
         time.sleep(_POLL_S)
         found = _read(cluster)
     return found
