@@ -11,7 +11,7 @@ V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 # Long periods stall a process for most of one (93 ms at the usual 100 ms and a small quota).
 PERIOD_US = 20_000
 MIN_QUOTA_US = 1_000  # the kernel's
-REMOVAL_S = 10.0
+REMOVAL_S = 60.0
 
 
 def cpu_group(name: str) -> Path:

@@ -19,7 +19,7 @@ from policies.schema import Network, Node
 from tests.lab.host import ROOT
 from tests.lab.lab import Hosts
 
-START_S = 20.0
+START_S = 60.0
 
 
 class LabAgents:

@@ -20,7 +20,7 @@ from tests.lab.session import stale_sessions
 
 FILE = "standing.json"
 LOG = SESSIONS / "standing.log"
-START_S, END_S = 180.0, 30.0
+START_S, END_S = 180.0, 100.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ def count(*_):
     n_times += 1
 signal.signal(signal.SIGINT, count)
 print("ready", flush=True)
+while not n_times:
+    time.sleep(0.01)
 time.sleep(0.5)  # a second signal would have come by now
 print("interrupted once" if n_times == 1 else n_times)
 """
@@ -48,7 +50,9 @@ def interrupted_on_a_terminal() -> str:
         os.chdir(ROOT)
         words = [sys.executable, "-P", "-m", "tests.lab", "run", "h1", "python", "-c", PATIENT]
         os.execve(words[0], words, {**os.environ, "PYTHONPATH": str(ROOT)})
-    said = os.read(terminal, 1000)
+    said = b""
+    while b"\n" not in said:
+        said += os.read(terminal, 1000)
     os.write(terminal, b"\x03")
     with contextlib.suppress(OSError):  # the end of a terminal
         while chunk := os.read(terminal, 1000):

