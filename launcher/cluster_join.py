@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import platform
 import select
 import socket
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0  # a cluster answers in under 1 s; a stranger may never
 IMPORT_TIMEOUT_S = 60.0  # Ray's import takes 0.5 s on a core, ten times as long on a tenth of one
+_TURN_S = 0.1
 _DEFAULT_PORT = 6379
 _START_OWN = "Leave --address out, or give --address local, to start one here."
 _START_OWN_IN_SPITE = "Run `unset RAY_ADDRESS`, or give --address local, to start one here."
@@ -149,11 +151,15 @@ def _answer(target: Target, log_file: Path) -> dict[str, Any]:
 
 
 def _line(child: "subprocess.Popen[bytes]", timeout_s: float) -> bytes:
-    """The child's next line; empty where it has ended."""
+    """The child's next line; empty where it has ended.
+
+    Waits in many short turns: while this machine stalls, and the child with it, just one passes.
+    """
     assert child.stdout is not None
-    if not select.select([child.stdout], [], [], timeout_s)[0]:
-        raise TimeoutError
-    return child.stdout.readline()
+    for _ in range(math.ceil(timeout_s / _TURN_S)):
+        if select.select([child.stdout], [], [], _TURN_S)[0]:
+            return child.stdout.readline()
+    raise TimeoutError
 
 
 def _require_listener(target: Target, source: str) -> None:
