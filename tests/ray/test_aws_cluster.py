@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::DeprecationWa
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "cluster.yaml"
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 MORE = {"cpu-spot": 2, "gpu": 1, "gpu-spot": 1}  # what a run asks for
 SSH = """#!/bin/sh
 case "$*" in *launch-look*) cd {root}; exec {python} -m tests.ray.aws_head "$*" ;; esac
@@ -52,7 +52,7 @@ def aws() -> Iterator[dict[str, Any]]:
         told = json.loads(server.stdout.readline())
         yield {**told, "endpoint": f"http://127.0.0.1:{told['port']}"}
     finally:
-        server.communicate("", timeout=30)
+        server.communicate("", timeout=LIMIT_S)
 
 
 CREDENTIALS = {
