@@ -2,7 +2,6 @@
 
 import json
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from launcher.auto_down import STARTED, Rule
 from launcher.cluster_bill import make_bill
-from launcher.cluster_book import ClusterBook, Entry
+from launcher.cluster_book import Entry
 from launcher.cluster_file import ClusterFile, read_cluster_file
 from launcher.clusters import Desk, down, status, up
 from launcher.errors import ClusterError, StorageError, UsageError
@@ -335,50 +334,6 @@ def test_aws_needs_a_region_to_look_images_up(tmp_path: Path, desk: Desk) -> Non
     path.write_text(CLOUD.replace(", region: us-east-1", ""))
     with pytest.raises(UsageError, match="names no region"):
         up(read_cluster_file(path), FakeMachines(), desk)
-
-
-def test_a_cluster_that_is_up_keeps_its_beginning(tmp_path: Path) -> None:
-    book = ClusterBook(tmp_path / "book")
-    entry = Entry("x", str(tmp_path / "x.yaml"), ".", "aws", 1.0, 100.0)
-    assert book.begin(entry).begun_at == 100.0
-    assert book.begin(replace(entry, begun_at=200.0)).begun_at == 100.0
-    book.end(tmp_path / "x.yaml", 300.0)
-    assert book.begin(replace(entry, begun_at=400.0)).begun_at == 400.0
-
-
-def test_two_commands_do_not_bring_a_cluster_up_at_once(tmp_path: Path) -> None:
-    book, said = ClusterBook(tmp_path / "book"), list[str]()
-    file, way = tmp_path / "x.yaml", list[str]()
-
-    def second() -> None:
-        with book.alone_with(tmp_path / "y" / ".." / "x.yaml", waits):
-            way.append("second")
-
-    def waits(text: str) -> None:
-        said.append(text)
-        is_waiting.set()
-
-    is_waiting, other = threading.Event(), threading.Thread(target=second)
-    with book.alone_with(file, said.append):
-        other.start()
-        assert is_waiting.wait(30)
-        way.append("first")
-    other.join()
-    assert way == ["first", "second"]
-    assert len(said) == 1
-    assert list(book.open_entries()) == []
-
-
-def test_a_note_that_is_damaged_is_passed_over(tmp_path: Path) -> None:
-    book = ClusterBook(tmp_path)
-    (tmp_path / "damaged.json").write_text("{")
-    assert list(book.open_entries()) == []
-
-
-def test_a_book_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="which remembers clusters, cannot be written"):
-        ClusterBook(tmp_path / "file").write(Entry("x", "x", ".", "aws", 1.0, 0.0))
 
 
 def test_times_of_providers_are_understood() -> None:
