@@ -55,7 +55,7 @@ def test_slices_follow_a_worker_that_is_halved_in_mid_run_within_10_steps():
     assert workers.balance.shares == pytest.approx([2 / 7, 2 / 7, 1 / 7, 2 / 7])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.floats(1e-4, 1e-2), min_size=2, max_size=5),
     st.floats(0, 0.05),
