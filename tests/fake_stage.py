@@ -35,7 +35,7 @@ class Stage:
 
     def __init__(self, store: RunStore | None = None) -> None:
         self.clock, self.view, self.interrupts = FakeClock(), FakeView(), Interrupts()
-        self.book = Book(store, a_running_record())
+        self.book = Book(store, a_running_record(), patience_s=60.0)  # however busy the machine
         self.meter = Meter(self.clock)
         self.meter.hold([a_node(0, price_usd_per_h=3600.0)])  # a dollar a second
 

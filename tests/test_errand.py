@@ -6,7 +6,7 @@ from tests.fakes import FakeClock
 
 
 def finished(errand: Errand[int]) -> Outcome[int]:
-    errand._future.exception(timeout=30)  # waits for it
+    errand._future.exception(timeout=60)  # waits for it
     outcome = errand.outcome()
     assert outcome is not None
     return outcome

@@ -7,7 +7,7 @@ import pytest
 from launcher.errors import StorageError, TakenOverError
 from launcher.guard import Guard, interrupt_main_thread
 
-SOON_S = 30.0
+SOON_S = 60.0
 
 
 def guarded(

@@ -88,7 +88,7 @@ def test_a_storage_that_works_again_in_time_has_all(
         return unwritten(timeout_s)
 
     monkeypatch.setattr(desk.keeper, "unwritten", mended_meanwhile)
-    settled = desk.settle(wait_s=20.0)
+    settled = desk.settle(wait_s=60.0)
     assert settled.text is None
     assert [event.kind for event in settled.events] == ["warning", "stage", "model"]
     assert desk.folder.read("model.keras") == b"model"
@@ -124,7 +124,7 @@ def test_a_keeper_that_has_died_is_told(desk: Desk) -> None:
 
 def test_a_record_that_storage_did_not_take_is_kept_here(desk: Desk, tmp_path: Path) -> None:
     store = RunStore(desk.storage, RunIndex(tmp_path / "index"))
-    book = Book(store, a_record(), lambda _: None)
+    book = Book(store, a_record(), lambda _: None, patience_s=60.0)
     book.write(book.record)
     assert desk.rescue.record(book, 0.0) is None
     desk.fail()
