@@ -38,7 +38,7 @@ def test_ctrl_c_stops_a_run_at_a_checkpoint_that_comes_home(laptop: User) -> Non
 
     where = ["--address", laptop.address, "--workers", "1", "--yes", "--name", "far"]
     words = ("train.py", "--", str(laptop.pace))
-    stopped = laptop.launch(*where, *words, pace=3.0, during=interrupt)
+    stopped = laptop.launch(*where, *words, pace=2.0, during=interrupt)
     assert stopped.code == 130, stopped.err
     assert "Ctrl-C stops the run at a checkpoint" in stopped.err
     assert "\ninterrupted in " in stopped.out
