@@ -14,6 +14,7 @@ from policies.links import Links
 from policies.paths import paths_between
 from policies.schema import Algorithm, KindSpeed, Node, Plan, Situation, Strategy, Work, Workload
 from policies.slices import Line, equal_rows, even_rows
+from policies.slow_start import restart_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +128,24 @@ def slowest(workers: Sequence[Line], global_batch: int, strategy: Strategy) -> t
     return times_s[at], at
 
 
+def slowest_of_sites(
+    workers: Sequence[Line], sites: Sequence[str | None], global_batch: int, strategy: Strategy
+) -> tuple[float, int]:
+    """As `slowest`, where the workers of each site share batches of their own."""
+    found = []
+    for site in dict.fromkeys(sites):
+        at = [i for i, each in enumerate(sites) if each == site]
+        pace_s, slow = slowest([workers[i] for i in at], global_batch, strategy)
+        found.append((pace_s, at[slow]))
+    return max(found)
+
+
 def _cpu_ratio(speed: KindSpeed, cpus: float) -> float:
     return speed.cpus / cpus if speed.cpus > 0 and cpus > 0 else 1.0
 
 
 def ring_parts(
-    one_way_s: Floats, s_per_byte: Floats, payload_bytes: float
+    one_way_s: Floats, s_per_byte: Floats, payload_bytes: float, idle_s: Floats | float = 0.0
 ) -> tuple[Floats, Floats]:
     """Latency and transfer time of a ring all-reduce, in seconds.
 
@@ -144,11 +157,14 @@ def ring_parts(
         one_way_s: latency of the edges in ring order, shape `(..., n)`, n ≥ 2.
         s_per_byte: inverse bandwidth of the same edges, shape `(..., n)`.
         payload_bytes: gradients of one worker.
+        idle_s: since the last exchange, after which connections start slowly; shape `(...)`.
     """
     k, n = CONSTANTS, one_way_s.shape[-1]
     path_s = slowest_path_s(one_way_s)
     agreement_s = k.agreement_rtts * 2.0 * one_way_s.max(axis=-1)
-    transfer_s = 2.0 * (n - 1) / n * payload_bytes * s_per_byte.max(axis=-1)
+    idle_s = np.asarray(idle_s)[..., None]
+    again_s = restart_s(payload_bytes / n, 2.0 * one_way_s, s_per_byte, idle_s)
+    transfer_s = (2.0 * (n - 1) / n * payload_bytes * s_per_byte + again_s).max(axis=-1)
     return k.latency_per_hop * path_s + agreement_s, transfer_s
 
 
@@ -176,15 +192,19 @@ def step_parts(
     """A step of `plan` by cause: max over ranks of (c0 + c1·b_i), then the exchange."""
     n, n_by_node, cpus_by_node = plan.n_workers, Counter(plan.nodes), held_cpus(plan, nodes)
     gpus, held = plan.options.gpus_per_worker, [node for node in nodes if node.id in n_by_node]
-    alike = Counter((x.kind, x.cpus, cpus_by_node[x.id], n_by_node[x.id]) for x in held)
+    own = plan.options.asynchrony is not None and plan.options.asynchrony.own_data
+    alike = Counter(
+        (x.kind, x.cpus, cpus_by_node[x.id], n_by_node[x.id], x.site if own else None) for x in held
+    )
     kinds = {(x.kind, x.cpus): x for x in held}
     lines, ratios, assumed = [], [], False
-    for (kind, all_cpus, cpus, sharing), n_nodes in alike.items():
+    for (kind, all_cpus, cpus, sharing, _), n_nodes in alike.items():
         speed, measured = speed_of(kinds[kind, all_cpus], workload)
         lines.append(line_of(speed, cpus, gpus, sharing, n_nodes))
         ratios.append(1.0 if gpus > 0 else _cpu_ratio(speed, cpus))
         assumed |= not measured
-    pace_s, at = slowest(lines, global_batch, plan.strategy)
+    sites = [site for *_, site in alike]
+    pace_s, at = slowest_of_sites(lines, sites, global_batch, plan.strategy)
     parts = StepParts(pace_s, 0.0, 0.0, 0.0, n, max(n_by_node.values()), ratios[at], assumed)
     if n == 1:
         return parts
@@ -216,7 +236,7 @@ def _with_ring(
     src = np.array([links.index[node] for node in plan.nodes])
     dst = np.roll(src, -1)
     one_way_s, s_per_byte = links.one_way_s[src, dst], links.s_per_byte[src, dst]
-    latency_s, transfer_s = ring_parts(one_way_s, s_per_byte, payload_bytes)
+    latency_s, transfer_s = ring_parts(one_way_s, s_per_byte, payload_bytes, parts.compute_s)
     sure_s, _ = ring_parts(one_way_s * (1.0 - links.doubt[src, dst]), s_per_byte, 0.0)
     parts = replace(
         parts,
@@ -233,7 +253,7 @@ def _with_direct(
 ) -> StepParts:
     names = list(dict.fromkeys(plan.nodes))
     links = links.among(names)
-    found = sum_of(plan, links, payload_bytes)
+    found = sum_of(plan, links, payload_bytes, parts.compute_s)
     sure_s = found.latency_s
     if links.doubt.any():
         sure = sum_of(plan, replace(links, one_way_s=links.one_way_s * (1.0 - links.doubt)), 0.0)

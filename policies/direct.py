@@ -15,6 +15,7 @@ from policies.arrays import Bools, Floats, Ints
 from policies.constants import CONSTANTS
 from policies.links import Links
 from policies.schema import Plan
+from policies.slow_start import restart_s
 
 # In which pieces vectors travel.
 SEGMENT_BYTES: Final = 1 << 20
@@ -28,13 +29,15 @@ class Mesh:
 
     `counts` are the workers on each node, shape `(R, M)`, 0 where a row has fewer nodes.
     `one_way_s` and `s_per_byte` have shape `(R, M, M)`, with loopback on the diagonal,
-    `nic_s_per_byte` shape `(2, R, M)`: sending, receiving.
+    `nic_s_per_byte` shape `(2, R, M)`: sending, receiving. `idle_s` is how long connections have
+    carried nothing when a sum begins, shape `(R,)`.
     """
 
     counts: Floats
     one_way_s: Floats
     s_per_byte: Floats
     nic_s_per_byte: Floats
+    idle_s: Floats
 
     @property
     def n_workers(self) -> int:
@@ -86,7 +89,7 @@ class Sum:
         return saved
 
 
-def mesh_of(links: Links, members: Ints, counts: Ints) -> Mesh:
+def mesh_of(links: Links, members: Ints, counts: Ints, idle_s: Floats | float = 0.0) -> Mesh:
     """The mesh of sets of nodes: their indices and workers, both of shape `(R, M)`."""
     src, dst = members[:, :, None], members[:, None, :]
     return Mesh(
@@ -94,21 +97,22 @@ def mesh_of(links: Links, members: Ints, counts: Ints) -> Mesh:
         links.one_way_s[src, dst],
         links.s_per_byte[src, dst],
         links.nic_s_per_byte[:, members],
+        np.broadcast_to(idle_s, len(members)),
     )
 
 
 def one_shot(mesh: Mesh, payload_bytes: float) -> Sum:
     """Everybody sends the whole to everybody: L + (n-1)·S/B."""
     n = mesh.n_workers
-    phase = _Phase(mesh, mesh.pairs * payload_bytes)
+    phase = _Phase(mesh, mesh.pairs * payload_bytes, idle=True)
     return _sum([phase], n - 1, (n - 1) * payload_bytes, payload_bytes)
 
 
 def two_shot(mesh: Mesh, payload_bytes: float) -> Sum:
     """Everybody sums a part and tells it: 2·L + 2·(n-1)/n·S/B."""
     n = mesh.n_workers
-    phase = _Phase(mesh, mesh.pairs * (payload_bytes / n))
-    return _sum([phase, phase], 2 * (n - 1), (n - 1) / n * payload_bytes, payload_bytes)
+    first, then = (_Phase(mesh, mesh.pairs * (payload_bytes / n), idle=x) for x in (True, False))
+    return _sum([first, then], 2 * (n - 1), (n - 1) / n * payload_bytes, payload_bytes)
 
 
 def two_level(mesh: Mesh, payload_bytes: float, groups: Ints) -> Sum:
@@ -122,13 +126,13 @@ def two_level(mesh: Mesh, payload_bytes: float, groups: Ints) -> Sum:
     together = (groups[:, :, None] == groups[:, None, :]) & (mesh.counts[:, None, :] > 0)
     members = np.maximum((together * mesh.counts[:, None, :]).sum(axis=-1), 1.0)
     inside = np.where(together, mesh.pairs * payload_bytes / members[:, :, None], 0.0)
-    within = _Phase(mesh, inside)
-    between = _Phase(mesh, _shared(mesh, together, members) * payload_bytes)
+    first, last = (_Phase(mesh, inside, idle=idle) for idle in (True, False))
+    between = _Phase(mesh, _shared(mesh, together, members) * payload_bytes, idle=True)
     n_sites = (mesh.counts / members).sum(axis=-1)
     largest = members.max(axis=-1)
     added = ((largest - 1.0) + (n_sites - 1.0)) / largest * payload_bytes
     n_messages = 2.0 * (largest - 1.0) + (n_sites - 1.0)
-    return _sum([within, between, within], n_messages, added, payload_bytes)
+    return _sum([first, between, last], n_messages, added, payload_bytes)
 
 
 def _shared(mesh: Mesh, together: Bools, members: Floats) -> Floats:
@@ -145,19 +149,24 @@ def _shared(mesh: Mesh, together: Bools, members: Floats) -> Floats:
     return np.where(overlap > 1e-9, overlap, 0.0)
 
 
-def ring(one_way_s: Floats, s_per_byte: Floats, payload_bytes: float) -> Sum:
+def ring(
+    one_way_s: Floats, s_per_byte: Floats, payload_bytes: float, idle_s: Floats | float = 0.0
+) -> Sum:
     """Neighbours only: 2·(n-1) edges, one after the other.
 
     Args:
         one_way_s: latencies of the edges in the order of ranks, shape `(R, n)`.
         s_per_byte: inverse bandwidths of the same edges.
         payload_bytes: gradients of one worker.
+        idle_s: since the last sum, shape `(R,)`.
     """
     n = one_way_s.shape[-1]
     sent_bytes = 2.0 * (n - 1) / n * payload_bytes
     core_s = _core_s(2.0 * (n - 1), sent_bytes, sent_bytes / 2.0, payload_bytes)
     path_s = CONSTANTS.direct_latency * slowest_path_s(one_way_s)
-    transfer_s = sent_bytes * s_per_byte.max(axis=-1)
+    idle_s = np.asarray(idle_s)[..., None]
+    again_s = restart_s(payload_bytes / n, 2.0 * one_way_s, s_per_byte, idle_s)
+    transfer_s = (sent_bytes * s_per_byte + again_s).max(axis=-1)
     all_s = [np.broadcast_to(x, path_s.shape) for x in (core_s, _bucket_s(2.0 * (n - 1)))]
     return Sum(path_s, transfer_s, *all_s)
 
@@ -170,18 +179,30 @@ def slowest_path_s(one_way_s: Floats) -> Floats:
 
 
 class _Phase:
-    """Messages that leave at the same time; bytes between nodes, shape `(R, M, M)`."""
+    """Messages that leave at the same time; bytes between nodes, shape `(R, M, M)`.
 
-    def __init__(self, mesh: Mesh, sent_bytes: Floats) -> None:
+    Those that their connections carry first have to open the windows of these again, if `idle`.
+    """
+
+    def __init__(self, mesh: Mesh, sent_bytes: Floats, *, idle: bool) -> None:
         used = sent_bytes > 0.0
         self.latency_s: Floats = np.where(used, mesh.one_way_s, 0.0).max(axis=(-2, -1))
-        pipe_s = (sent_bytes * mesh.s_per_byte).max(axis=(-2, -1))
+        pipe_s = (
+            sent_bytes * mesh.s_per_byte + (_restart_s(mesh, sent_bytes) if idle else 0.0)
+        ).max(axis=(-2, -1))
         away = sent_bytes * ~np.eye(sent_bytes.shape[-1], dtype=bool)
         out_s = (_through_interface(away, -1) * mesh.nic_s_per_byte[0]).max(axis=-1)
         in_s = (_through_interface(away, -2) * mesh.nic_s_per_byte[1]).max(axis=-1)
         self.transfer_s: Floats = np.maximum(pipe_s, np.maximum(out_s, in_s))
         per_worker = sent_bytes.sum(axis=-1) / np.maximum(mesh.counts, 1.0)
         self.worker_bytes: Floats = per_worker.max(axis=-1)
+
+
+def _restart_s(mesh: Mesh, sent_bytes: Floats) -> Floats:
+    """What the first messages after a pause take longer, by nodes, shape `(R, M, M)`."""
+    message_bytes = sent_bytes / np.maximum(mesh.pairs, 1.0)
+    idle_s = mesh.idle_s[:, None, None]
+    return restart_s(message_bytes, 2.0 * mesh.one_way_s, mesh.s_per_byte, idle_s)
 
 
 def _through_interface(sent_bytes: Floats, axis: int) -> Floats:
@@ -221,16 +242,16 @@ def _core_s(
     return np.asarray(whole_s + k.direct_pack_cpu_s * payload_bytes, dtype=float)
 
 
-def sum_of(plan: Plan, links: Links, payload_bytes: float) -> Sum:
+def sum_of(plan: Plan, links: Links, payload_bytes: float, idle_s: float = 0.0) -> Sum:
     """The sum of a plan of several workers by its algorithm, shape `(1,)`."""
     payload = max(payload_bytes, 1.0)
     if plan.options.algorithm == "ring":
         src = np.array([[links.index[node] for node in plan.nodes]])
         dst = np.roll(src, -1, axis=-1)
-        return ring(links.one_way_s[src, dst], links.s_per_byte[src, dst], payload)
+        return ring(links.one_way_s[src, dst], links.s_per_byte[src, dst], payload, idle_s)
     n_by_node = Counter(plan.nodes)
     members = np.array([[links.index[node] for node in n_by_node]])
-    mesh = mesh_of(links, members, np.array([list(n_by_node.values())]))
+    mesh = mesh_of(links, members, np.array([list(n_by_node.values())]), idle_s)
     if plan.options.algorithm == "two_level":
         return two_level(mesh, payload, _groups(plan))
     return (

@@ -132,7 +132,7 @@ def _step_times_s(site: Site, sets: _Sets) -> Floats:
 
     By algorithm (in the order of `_choices`) and set.
     """
-    mesh = mesh_of(site.links, sets.members, sets.counts)
+    mesh = mesh_of(site.links, sets.members, sets.counts, sets.compute_s)
     payload = site.workload.payload_bytes
     sums = [_summed(site, name, cut, mesh, sets.members) for name, cut in _choices(site)]
     rest_s = sets.compute_s + gpu_copies_s(payload, site.pool.gpus_per_worker)
@@ -185,10 +185,10 @@ def _plan_of(site: Site, sets: _Sets, row: int, choice: int, *, overlap: bool) -
 def _as_ring(site: Site, plan: Plan) -> Placed:
     """The same ranks in a ring of direct connections."""
     direct = _direct(plan, "ring", (), overlap=False)
-    found = direct_sum(direct, site.links, site.workload.payload_bytes)
     nodes = _members(site, plan)
     counts = [plan.nodes.count(site.pool.nodes[i].id) for i in nodes]
     compute_s, cpus = _pace(site, nodes, counts)
+    found = direct_sum(direct, site.links, site.workload.payload_bytes, compute_s)
     copies_s = gpu_copies_s(site.workload.payload_bytes, site.pool.gpus_per_worker)
     hidden_s = _hidden_s(site, found, compute_s, cpus).item()
     step_s = compute_s + copies_s + found.total_s(cpus).item() - hidden_s

@@ -68,10 +68,11 @@ def step_times_s(site: Site, ranks: Ints, node_s: Floats) -> Floats:
 
     All workers are taken to hold a whole CPU, which does not change their order.
     """
-    latency_s, transfer_s = ring_s(site.links, ranks, site.workload.payload_bytes)
+    compute_s = node_s[ranks].max(axis=-1)
+    latency_s, transfer_s = ring_s(site.links, ranks, site.workload.payload_bytes, compute_s)
     n = ranks.shape[-1]
     exchange_s = latency_s + transfer_s + software_s(n, site.workload.payload_bytes, 1.0)
-    total: Floats = node_s[ranks].max(axis=-1) + exchange_s
+    total: Floats = compute_s + exchange_s
     return total
 
 

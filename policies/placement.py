@@ -150,19 +150,21 @@ def place(site: Site, members: Sequence[int], counts: Sequence[int], orders: Int
     order = orders[0]
     if n > 1:
         cpus = min(site.held(i, k) for i, k in like)
-        order, ring_s = _best_ring(site, np.array(members), np.array(counts), orders)
+        order, ring_s = _best_ring(site, np.array(members), np.array(counts), orders, step_s)
         step_s += ring_s + software_s(n, site.workload.payload_bytes, cpus)
     ranks = [members[j] for j in order for _ in range(counts[j])]
     price = math.fsum(site.price[i] for i in members)
     return Placed(plan_of(site.pool, ranks), site.with_losses_s(step_s, members), price)
 
 
-def _best_ring(site: Site, members: Ints, counts: Ints, orders: Ints) -> tuple[Ints, float]:
+def _best_ring(
+    site: Site, members: Ints, counts: Ints, orders: Ints, idle_s: float
+) -> tuple[Ints, float]:
     best_s, best = math.inf, orders[0]
     for start in range(0, len(orders), RINGS_AT_ONCE):
         block = orders[start : start + RINGS_AT_ONCE]
         ranks = np.repeat(members[block].ravel(), counts[block].ravel()).reshape(len(block), -1)
-        latency_s, transfer_s = ring_s(site.links, ranks, site.workload.payload_bytes)
+        latency_s, transfer_s = ring_s(site.links, ranks, site.workload.payload_bytes, idle_s)
         total_s = latency_s + transfer_s
         at = int(total_s.argmin())
         if total_s[at] < best_s:
@@ -170,12 +172,21 @@ def _best_ring(site: Site, members: Ints, counts: Ints, orders: Ints) -> tuple[I
     return best, best_s
 
 
-def ring_s(links: Links, ranks: Ints, payload_bytes: float) -> tuple[Floats, Floats]:
-    """Latency and transfer time of rings of nodes, `ranks` of shape `(R, n)`."""
-    following = np.roll(ranks, -1, axis=-1)
-    return ring_parts(
-        links.one_way_s[ranks, following], links.s_per_byte[ranks, following], payload_bytes
+def ring_s(
+    links: Links, ranks: Ints, payload_bytes: float, idle_s: Floats | float
+) -> tuple[Floats, Floats]:
+    """Latency and transfer time of rings of nodes, `ranks` of shape `(R, n)`.
+
+    Args:
+        links: of all nodes.
+        ranks: nodes in rank order.
+        payload_bytes: gradients of one worker.
+        idle_s: since the last exchange, of each ring or of all.
+    """
+    one_way_s, s_per_byte = (
+        each[ranks, np.roll(ranks, -1, axis=-1)] for each in (links.one_way_s, links.s_per_byte)
     )
+    return ring_parts(one_way_s, s_per_byte, payload_bytes, idle_s)
 
 
 def plan_of(pool: Pool, ranks: Sequence[int]) -> Plan:

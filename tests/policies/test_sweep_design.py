@@ -37,7 +37,7 @@ def test_a_case_that_is_measured_with_two_workers_is_measured_with_four_in_the_s
 def test_one_worker_is_measured_at_the_batches_of_more_first():
     alone = {(x.workload, x.batch, x.cpus) for x in FIRST if x.n == 1}
     shared = {(x.workload, x.batch) for x in CELLS if x.n > 1}
-    assert {(name, batch, cpus) for name, batch in shared for cpus in ("0.45", "0.6")} <= alone
+    assert {(name, batch, cpus) for name, batch in shared for cpus in ("0.4", "0.6")} <= alone
 
 
 def test_a_quick_sweep_is_small():
