@@ -34,10 +34,11 @@ class Channel:
             self._thread.start()
 
     def obey(self, on_order: Callable[[int], None]) -> None:
-        """Call `on_order` from the channel's thread with each new order, an earlier one too."""
-        self._on_order = on_order
-        if self._order != ORDER_NONE:
-            on_order(self._order)
+        """Call `on_order` with each new order, an earlier one too; it must not flush."""
+        with self._send_lock:
+            self._on_order = on_order
+            if self._order != ORDER_NONE:
+                on_order(self._order)
 
     def before_closing(self, action: Callable[[], None]) -> None:
         """Call `action` before the channel closes."""
@@ -80,14 +81,14 @@ class Channel:
         """Send what is queued and wait until it has arrived."""
         if self._keeper is None:
             return
-        with self._send_lock:  # keeps the order of events
+        with self._send_lock:  # keeps the order of events, and of orders
             with self._lock:
                 events, self._events = self._events, []
             order = self._get(self._keeper.tell.remote(events))
-        if order != self._order:
-            self._order = order
-            if self._on_order is not None:
-                self._on_order(order)
+            if order != self._order:
+                self._order = order
+                if self._on_order is not None:
+                    self._on_order(order)
 
     def close(self) -> None:
         """Send what is left and end the thread."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+PATIENCE_S = 300  # others may need the processors more
+
 
 class Post:
     """Delivers messages between the mailboxes of one process, and remembers their sizes."""
@@ -27,7 +29,9 @@ class Post:
 
     def get(self, key: tuple[int, int, int]) -> bytes:
         with self.changed:
-            assert self.changed.wait_for(lambda: key in self.messages, 10), f"no message {key}"
+            assert self.changed.wait_for(lambda: key in self.messages, PATIENCE_S), (
+                f"no message {key}"
+            )
             return self.messages.pop(key)
 
 
@@ -74,6 +78,6 @@ def on_all_ranks(n: int, work: Callable[[FakeMailbox], Any]) -> tuple[list[Any],
     post = Post()
     with ThreadPoolExecutor(n) as pool:
         futures = [pool.submit(work, FakeMailbox(rank, n, post)) for rank in range(n)]
-        results = [future.result(timeout=20) for future in futures]
+        results = [future.result(timeout=2 * PATIENCE_S) for future in futures]
     assert not post.messages, "messages that nobody waited for"
     return results, post

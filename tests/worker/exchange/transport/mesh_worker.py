@@ -64,7 +64,7 @@ def drink(mesh: Mesh, source: int, count: int) -> str:
 def main() -> None:
     order = json.loads(sys.argv[1])
     secret = bytes.fromhex(order["secret"])
-    mesh = open_mesh(order["rank"], order["addresses"], secret, timeout_s=20.0)
+    mesh = open_mesh(order["rank"], order["addresses"], secret, timeout_s=120.0)
     print("open", flush=True)
     for line in sys.stdin:
         if line.strip() == "close":

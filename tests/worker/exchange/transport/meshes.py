@@ -15,15 +15,20 @@ from pathlib import Path
 
 from launcher.worker.exchange.transport.address import Address, listen
 from launcher.worker.exchange.transport.mesh import Mesh, MeshOptions, open_mesh
+from tests.ports import free_ports
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 300.0
 ROOT = Path(__file__).resolve().parents[4]
 
 
 def listening(n: int, n_paths: int = 1) -> list[list[socket.socket]]:
-    """Listening sockets by rank and path; path p is 127.0.0.(p+1)."""
+    """Listening sockets by rank and path; path p is 127.0.0.(p+1).
+
+    Nobody else gets their ports when they are closed, and they can be listened at again.
+    """
     return [
-        [listen(Address(f"127.0.0.{path + 1}", 0)) for path in range(n_paths)] for _ in range(n)
+        [listen(Address(f"127.0.0.{p + 1}", port)) for p, port in enumerate(free_ports(n_paths))]
+        for _ in range(n)
     ]
 
 

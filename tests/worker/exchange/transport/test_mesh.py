@@ -1,7 +1,7 @@
+import contextlib
 import secrets
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,13 +14,23 @@ from launcher.worker.exchange.algorithms.two_shot import two_shot
 from launcher.worker.exchange.transport.address import Address, listen, parse_address
 from launcher.worker.exchange.transport.mesh import MeshOptions, open_mesh
 from launcher.worker.exchange.transport.selection import BestPath, ShortestQueue
-from tests.worker.exchange.transport.meshes import addresses_of, listening, open_meshes
+from tests.fakes import soon
+from tests.worker.exchange.transport.meshes import (
+    TIMEOUT_S,
+    addresses_of,
+    listening,
+    open_meshes,
+)
 
 SIZES = (0, 1, 1000, 16 << 10, (16 << 10) + 1, 3_000_001)
 
 
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def open_sockets() -> set[str]:
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.add(str(descriptor.readlink()))
+    return {each for each in found if each.startswith("socket:")}
 
 
 def exchange_threads() -> list[str]:
@@ -65,13 +75,18 @@ def test_all_ranks_sum_over_real_streams(n_paths: int) -> None:
 )
 def test_other_selectors_and_balancers_deliver_too(options: MeshOptions) -> None:
     message, buffer = np.arange(1_000_000), np.zeros(1_000_000, np.int64)
+    n_wanted = 1 if isinstance(options.selector, BestPath) else 2
     with open_meshes(2, 2, options) as (a, b):
-        arrival = b.receive(0, 1, buffer)
-        a.send(1, 1, message).wait()
-        arrival.wait()
-        used = [figures.sent_bytes > 0 for figures in a.figures()]
-    assert (message == buffer).all()
-    assert sum(used) == (1 if isinstance(options.selector, BestPath) else 2)
+        for tag in range(20):
+            buffer[:] = 0
+            arrival = b.receive(0, tag, buffer)
+            a.send(1, tag, message).wait()
+            arrival.wait()
+            assert (message == buffer).all()
+            used = [figures.sent_bytes > 0 for figures in a.figures()]
+            if sum(used) == n_wanted:
+                break  # of two paths, one may have got no processor while the other did it all
+    assert sum(used) == n_wanted
 
 
 def test_figures_count_what_went_over_each_path() -> None:
@@ -96,10 +111,7 @@ def test_a_path_that_breaks_loses_nothing_and_comes_back() -> None:
             breaker.path_is_silent(1 - breaker.rank, 1)
         for pending in [*arrivals, *departures]:
             pending.wait()
-        deadline_s = time.monotonic() + 10
-        while not a.figures()[1].up and time.monotonic() < deadline_s:
-            threading.Event().wait(0.01)
-        assert a.figures()[1].up
+        assert soon(lambda: a.figures()[1].up)
         assert a.figures()[1].n_reconnects >= 1
     assert all((buffer == i).all() for i, buffer in enumerate(buffers))
 
@@ -128,11 +140,11 @@ def test_messages_of_different_sizes_are_an_error_on_the_receiving_side() -> Non
 def test_nothing_is_left_behind() -> None:
     with open_meshes(2, 2):
         pass
-    before = open_descriptors()
+    before = open_sockets()
     with open_meshes(3, 2) as meshes:
         meshes[0].send(1, 1, bytes(1000))
-    assert open_descriptors() == before
-    assert exchange_threads() == []
+    assert soon(lambda: open_sockets() <= before)
+    assert soon(lambda: exchange_threads() == [])
 
 
 def test_closing_twice_does_no_harm() -> None:
@@ -174,7 +186,7 @@ def test_a_rank_that_never_comes_is_named() -> None:
     sockets[0][0].close()
     with pytest.raises(PeerLostError, match=rf"rank 0 at {addresses[0][0]}: it did not answer"):
         open_mesh(1, addresses, secrets.token_bytes(32), timeout_s=0.5, listening=sockets[1])
-    assert exchange_threads() == []
+    assert soon(lambda: exchange_threads() == [])
 
 
 def test_ranks_that_do_not_share_the_secret_do_not_meet() -> None:
@@ -205,7 +217,7 @@ def test_a_rank_may_lack_a_path() -> None:
     secret = secrets.token_bytes(32)
     with ThreadPoolExecutor(3) as pool:
         opened = [
-            pool.submit(open_mesh, r, addresses, secret, timeout_s=10.0, listening=sockets[r])
+            pool.submit(open_mesh, r, addresses, secret, timeout_s=TIMEOUT_S, listening=sockets[r])
             for r in range(3)
         ]
         meshes = [future.result() for future in opened]

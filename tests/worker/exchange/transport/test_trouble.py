@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import secrets
 import signal
 import socket
@@ -35,6 +36,7 @@ from tests.worker.exchange.transport.meshes import (
 )
 
 NOTICED_S = 5.0
+STALL_S = 60.0  # for which a busy machine may hold everything up
 
 
 def lost(answer: str) -> tuple[float, int, str]:
@@ -45,8 +47,11 @@ def lost(answer: str) -> tuple[float, int, str]:
 
 
 def children_of(pid: int) -> list[int]:
-    tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def test_a_killed_peer_is_noticed_at_once_by_all() -> None:
@@ -55,9 +60,10 @@ def test_a_killed_peer_is_noticed_at_once_by_all() -> None:
             workers[rank].tell("receive 2 7" if rank == 0 else "receive 0 7")
         workers[2].signal(signal.SIGKILL)
         for rank in (0, 1):
-            waited_s, who, _ = lost(workers[rank].answer())
+            waited_s, who, reason = lost(workers[rank].answer())
             assert who == 2
-            assert waited_s < 2.0
+            assert "no sign of life" not in reason  # which would take seconds
+            assert waited_s < STALL_S
 
 
 def test_a_stopped_peer_is_noticed_within_five_seconds_by_all() -> None:
@@ -69,8 +75,10 @@ def test_a_stopped_peer_is_noticed_within_five_seconds_by_all() -> None:
             for rank in (0, 2):
                 waited_s, who, reason = lost(workers[rank].answer())
                 assert who == 1
-                assert "no sign of life" in reason
-                assert waited_s < NOTICED_S
+                silent_s = re.search(r"no sign of life for ([\d.]+) s", reason)
+                assert silent_s is not None, reason
+                assert float(silent_s[1]) <= NOTICED_S  # as whoever listened counts it
+                assert waited_s < STALL_S
         finally:
             workers[1].signal(signal.SIGCONT)
 
@@ -105,7 +113,7 @@ def test_no_time_without_pythons_lock_counts_against_a_peer(
     with theirs:
         listener.add(1, 0, ours)
         for _ in range(3):
-            assert turns.acquire(timeout=5.0)
+            assert turns.acquire(timeout=STALL_S)
         listener.close()
     assert verdicts.silent == []
 
@@ -118,7 +126,7 @@ def test_an_orderly_end_is_no_loss_and_leaves_no_process() -> None:
             worker.tell("close")
         assert [worker.answer() for worker in workers] == ["closed", "closed"]
         for worker in workers:
-            assert worker.process.wait(5) == 0
+            assert worker.process.wait(STALL_S) == 0
         assert not any(Path(f"/proc/{pid}").exists() for pid in companions)
 
 
@@ -127,7 +135,7 @@ def test_a_companion_that_was_ended_is_started_again() -> None:
         first = set(children_of(os.getpid()))
         for pid in first:
             os.kill(pid, signal.SIGKILL)
-        deadline_s = time.monotonic() + 10
+        deadline_s = time.monotonic() + STALL_S
         while len(set(children_of(os.getpid())) - first) < 2:
             assert time.monotonic() < deadline_s
             threading.Event().wait(0.05)
@@ -155,7 +163,7 @@ def test_strangers_are_refused_and_disturb_nobody() -> None:
             arrival = b.receive(0, tag, bytearray(10))
             a.send(1, tag, bytes(10))
             arrival.wait()
-        strangers[0].settimeout(TIMEOUT_S)
+        strangers[0].settimeout(TIMEOUT_S + STALL_S)
         with contextlib.suppress(ConnectionResetError):
             assert strangers[0].recv(1) == b""
         for stranger in strangers:
@@ -169,7 +177,7 @@ def test_half_open_connections_are_bounded_and_end_in_time(
     with open_meshes(1 + 1) as (a, _):
         address = a.addresses[0][0]
         with socket.create_connection((address.ip, address.port)) as stranger:
-            stranger.settimeout(3.0)
+            stranger.settimeout(STALL_S)
             assert stranger.recv(1) == b""
 
 
@@ -222,7 +230,7 @@ def test_where_there_is_no_companion_threads_tell_that_we_live() -> None:
         lambda hello, connection: listener.add(hello.source, hello.path, connection),
     )
     try:
-        assert listener.wait_until_heard({1}, 5.0) == set()
+        assert listener.wait_until_heard({1}, STALL_S) == set()
     finally:
         teller.close()
         door.close()
