@@ -24,6 +24,7 @@ NOISE = re.compile(
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
 )
 SETTLE_S = 0.2  # longest wait for one stream before the other goes on
+LAST_S = 2.0  # longest wait for what is left when the script has ended
 LONGEST_PREFIX = 120  # characters after which a partial line is known not to be noise
 
 
@@ -167,7 +168,7 @@ class _Pipe:
         if not self._is_closed:
             self._is_closed = True
             os.dup2(self.saved, self._descriptor)
-            self._thread.join(timeout=2.0)  # a subprocess left behind may hold the pipe open
+            self._thread.join(timeout=LAST_S)  # a subprocess left behind may hold the pipe open
 
     def settle(self) -> None:
         """Wait until everything written so far has been taken (or for `SETTLE_S`)."""

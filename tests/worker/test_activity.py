@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from launcher.sentries import LocalPosts, Sentries
+from launcher.worker import sentry as module
 from launcher.worker.activity import ActivityFile, Attended, Phase, WorkerFile, watch_folder
 from launcher.worker.sentry import Sentry
 from policies.schema import Node
 
 NODE = "3f7a9c" * 8
+STALL_S = 60.0  # for which a busy machine may hold everything up
 
 
 @pytest.fixture
@@ -64,7 +66,8 @@ class Worker:
 
 
 @pytest.fixture
-def worker(watch: str, tmp_path: Path) -> Iterator[Worker]:
+def worker(watch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    monkeypatch.setattr(module, "DUMP_S", STALL_S)  # it ends as soon as all is written
     (tmp_path / "private").mkdir()
     made = Worker(watch, tmp_path / "private")
     yield made
@@ -150,7 +153,7 @@ def test_ending_the_workers_kills_them_and_removes_their_folders(
     sentry = Sentry(NODE)
     sentry.look(watch)
     sentry.end_workers()
-    assert worker.process.wait(timeout=10) == -signal.SIGKILL
+    assert worker.process.wait(timeout=STALL_S) == -signal.SIGKILL
     assert not (tmp_path / "private").exists()
     assert not watch_folder(watch, NODE).exists()
 
@@ -180,5 +183,5 @@ def test_the_driver_of_an_embedded_ray_is_its_own_sentry(watch: str, worker: Wor
     assert "wait_for_the_end" in posts.stacks([NODE])[1]
     assert posts.speeds([NODE])[NODE] > 0
     sentries.dismiss()
-    assert worker.process.wait(timeout=10) == -signal.SIGKILL
+    assert worker.process.wait(timeout=STALL_S) == -signal.SIGKILL
     assert posts.stacks([NODE]) == {}

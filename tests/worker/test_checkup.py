@@ -20,6 +20,7 @@ from launcher.worker.checkup import (
 from launcher.worker.cpu_quota import allowed_cpus
 
 TOKEN = bytes(TOKEN_BYTES)
+PATIENCE_S = 60.0  # a busy machine may hold everything up for long
 
 
 @pytest.fixture
@@ -31,37 +32,37 @@ def agent() -> Iterator[CheckupAgent]:
 
 
 def test_a_peers_clock_is_read(agent: CheckupAgent) -> None:
-    (contact,) = meet([Peer("n", "127.0.0.1", agent.port)], TOKEN, 2.0)
+    (contact,) = meet([Peer("n", "127.0.0.1", agent.port)], TOKEN, PATIENCE_S)
     assert contact.error is None
-    assert contact.offset_s == pytest.approx(3600, abs=0.1)
     assert contact.rtt_s is not None
-    assert 0 < contact.rtt_s < 1
+    assert 0 < contact.rtt_s < PATIENCE_S
+    assert contact.offset_s == pytest.approx(3600, abs=0.1 + contact.rtt_s / 2)
 
 
 def test_many_peers_are_met_at_the_same_time(agent: CheckupAgent) -> None:
-    contacts = agent.meet([Peer(str(i), "127.0.0.1", agent.port) for i in range(40)], 2.0)
+    contacts = agent.meet([Peer(str(i), "127.0.0.1", agent.port) for i in range(40)], PATIENCE_S)
     assert [contact.node for contact in contacts] == [str(i) for i in range(40)]
     assert not [contact for contact in contacts if contact.error]
 
 
 def test_a_closed_port_is_an_error_in_words() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    (contact,) = meet([Peer("n", "127.0.0.1", port)], TOKEN, 2.0)
+    with socket.socket() as closed:  # nobody else can listen there
+        closed.bind(("127.0.0.1", 0))
+        (contact,) = meet([Peer("n", *closed.getsockname())], TOKEN, PATIENCE_S)
     assert (contact.error, contact.offset_s) == ("Connection refused", None)
 
 
 def test_a_port_that_says_nothing_costs_its_timeout_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         started_s = time.monotonic()
-        peers = [Peer(str(i), "127.0.0.1", server.getsockname()[1]) for i in range(8)]
+        peers = [Peer(str(i), "127.0.0.1", server.getsockname()[1]) for i in range(100)]
         contacts = meet(peers, TOKEN, 0.5)
     assert {contact.error for contact in contacts} == {"no connection in 0.5 s"}
-    assert time.monotonic() - started_s < 3  # 4 s, one after another
+    assert time.monotonic() - started_s < 25  # 50 s, one after another
 
 
 def test_a_stranger_without_the_token_learns_nothing(agent: CheckupAgent) -> None:
-    (contact,) = meet([Peer("n", "127.0.0.1", agent.port)], b"x" * TOKEN_BYTES, 2.0)
+    (contact,) = meet([Peer("n", "127.0.0.1", agent.port)], b"x" * TOKEN_BYTES, PATIENCE_S)
     assert contact.error is not None
 
 

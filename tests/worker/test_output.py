@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.worker import output
 from launcher.worker.output import Tail, _NoiseFilter, captured_output
+
+PATIENCE_S = 60.0  # a busy machine may hold everything up for long
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "SETTLE_S", PATIENCE_S)
+    monkeypatch.setattr(output, "LAST_S", PATIENCE_S)
 
 
 class Heard:
@@ -58,7 +67,7 @@ def test_half_a_line_arrives_before_the_line_ends() -> None:
 
     with captured_output(emit):
         print("12/60", end="")
-        assert arrived.wait(10)
+        assert arrived.wait(PATIENCE_S)
 
 
 def test_what_processes_of_the_script_print_arrives_in_order() -> None:
@@ -172,9 +181,10 @@ def test_streams_are_as_before_after_an_error(capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr().out == "outside\n"
 
 
-def test_a_process_left_behind_does_not_hold_the_end_up() -> None:
+def test_a_process_left_behind_does_not_hold_the_end_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "LAST_S", 2.0)
     with heard() as found:
-        process = subprocess.Popen(["/bin/sh", "-c", "echo started; exec sleep 30"])
+        process = subprocess.Popen(["/bin/sh", "-c", "echo started; exec sleep 600"])
         print("end")
     try:
         assert "end\n" in found.out

@@ -4,6 +4,7 @@ import pytest
 
 from launcher.worker import ports
 from launcher.worker.exchange.transport.address import listen, parse_address
+from tests.ports import free_ports
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +38,10 @@ def test_a_held_port_is_given_to_nobody_else() -> None:
 
 
 def test_a_process_in_anothers_place_holds_its_port_if_it_can() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        text = f"127.0.0.1:{free.getsockname()[1]}"
+    (port,) = free_ports(1)
+    text = f"127.0.0.1:{port}"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
         ports.hold_again(text)  # it is taken
         assert not ports._HELD
     ports.hold_again(text)

@@ -310,7 +310,7 @@ def test_two_at_the_same_time_bring_it_once(server: WebServer, tmp_path: Path) -
     stagers = [Stager() for _ in range(3)]
     for stager in stagers:
         stager.begin(wanted)
-    reports = [stager.report(20.0) for stager in stagers]
+    reports = [stager.report(100.0) for stager in stagers]
     assert [each.error for each in reports] == [None] * 3
     assert sum(each.fetched_bytes for each in reports) == len(CONTENT)
     assert len(server.asked) == asked + 1
@@ -325,5 +325,5 @@ def test_a_stop_ends_the_wait_for_another_launch(server: WebServer, tmp_path: Pa
     with held(entry.lock, alone=True):
         stager.begin(wanted)
         stager.stop()
-        report = stager.report(10.0)
+        report = stager.report(100.0)
     assert str(report.error) == "Bringing the data was stopped."

@@ -42,7 +42,7 @@ class Diary:
 
     def wait(self, is_so):
         with self.changed:
-            assert self.changed.wait_for(is_so, 10)
+            assert self.changed.wait_for(is_so, 60)
 
 
 @contextlib.contextmanager
