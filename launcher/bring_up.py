@@ -23,7 +23,7 @@ from launcher.rented import RentedNode, list_rented
 # that need no set-up. Installing packages, or renting a machine, takes minutes; it is waited for
 # while the autoscaler tells that it sets one up.
 PLAIN_JOIN_S, SETUP_JOIN_S = 40.0, 900.0
-START_S, STARTED_JOIN_S, STOP_S = 120.0, 30.0, 60.0
+START_S, STARTED_JOIN_S, STOP_S, LOGIN_S = 120.0, 30.0, 60.0, 30.0
 # How long machines that are given back may still be listed.
 GONE_S, ASK_GONE_S = 180.0, 5.0
 # What `ray up` says of the head, such as `[2/7] Processing file mounts`.
@@ -54,6 +54,7 @@ def bring_up(
     check_mounts(file)
     if file.types:
         say(f"renting {planned_text(file.types)}")
+    _require_login(file, machines)
     say(f"ray up {file.path}")
     words = ["up", "-y", "--no-config-cache", str(path or file.path)]
     ended = machines.here(RAY, words, lambda line: _tell(line, say))
@@ -74,6 +75,23 @@ def bring_up(
         f"{_missing(file, machines, joined.nodes)}. Run launch up {file.path} again; launch down "
         "gives all of them back."
     )
+
+
+def _require_login(file: ClusterFile, machines: Machines) -> None:
+    """See that a machine of one's own can be logged in to: `ray up` would try for 15 minutes.
+
+    Raises:
+        ClusterError: it cannot.
+    """
+    if file.head is None:
+        return
+    ended = machines.on(file.head, "true", LOGIN_S)
+    if ended.code != 0:
+        raise ClusterError(
+            f"The head of {file.path}, {file.head}, cannot be logged in to over ssh: "
+            f"{ended.reason.rstrip('. ')}. Is the machine up, are its address and `auth` (user and "
+            "key) in the file right, and is the key in ~/.ssh/authorized_keys there?"
+        )
 
 
 def take_down(

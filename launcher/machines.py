@@ -83,11 +83,15 @@ class RealMachines:
             ) as process,
         ):
             assert process.stdout is not None
-            for line in process.stdout:
-                log.write(line)
-                if text := _PREFIX.sub("", line).strip():
-                    said.append(text)
-                    heard(text)
+            try:
+                for line in process.stdout:
+                    log.write(line)
+                    if text := _PREFIX.sub("", line).strip():
+                        said.append(text)
+                        heard(text)
+            except BaseException:  # a signal that came to this process alone
+                process.terminate()
+                raise
         return Ended(process.returncode, tuple(said))
 
     def on(self, address: str, command: str, timeout_s: float) -> Ended:

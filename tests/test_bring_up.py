@@ -107,7 +107,17 @@ def test_a_cluster_is_up_when_all_have_joined() -> None:
         ("c", 2.0, 0.4),
     ]
     assert said == ["ray up c.yaml", "3 of 3 nodes have joined"]
-    assert [call[0] for call in machines.calls] == ["up", "exec"]
+    assert [call[0] for call in machines.calls] == ["a", "up", "exec"]
+
+
+def test_a_head_that_cannot_be_logged_in_to_is_told_before_ray_tries_for_long() -> None:
+    denied = "root@a: Permission denied (publickey)."
+    machines = FakeMachines([], {"a": Ended(255, (denied,))})
+    with pytest.raises(
+        ClusterError, match=r"over ssh: root@a: Permission denied \(publickey\)\. I"
+    ):
+        bring_up(a_file(), machines, print)
+    assert [call[0] for call in machines.calls] == ["a"]
 
 
 def test_missing_nodes_are_started_over_ssh() -> None:
