@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from launcher.worker import echoes as echoes_module
+from launcher.worker import greeting, responder
 from launcher.worker.agent import ProbeAgent
 from launcher.worker.echoes import Echoes
 from launcher.worker.greeting import HELLO, Endpoint, Way
@@ -18,6 +20,16 @@ from launcher.worker.upload import Effort, measure_rate
 TOKEN = b"t" * 16
 EFFORT = Effort(max_bytes=4 << 20)
 RESENT_BYTES = 1 << 17  # a few segments, where a busy machine acknowledges late
+
+PATIENCE_S = 60.0  # a busy machine may hold everything up for long
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greeting, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(greeting, "HANDSHAKE_S", PATIENCE_S)
+    monkeypatch.setattr(responder, "HANDSHAKE_S", PATIENCE_S)
+    monkeypatch.setattr(echoes_module, "BUSY_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -32,7 +44,7 @@ def to(agent: ProbeAgent) -> Way:
     return Way(agent.endpoints()[0])
 
 
-def pinged(agent: ProbeAgent, way: Way, wait_s: float = 0.5) -> RoundTrip:
+def pinged(agent: ProbeAgent, way: Way, wait_s: float = PATIENCE_S) -> RoundTrip:
     (trip,) = agent.round_trips([way], Pings(wait_s=wait_s))
     return trip
 
@@ -91,7 +103,7 @@ def test_a_held_stream_that_is_gone_is_replaced(agents: tuple[ProbeAgent, ProbeA
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    ends_at_s = time.monotonic() + 5
+    ends_at_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < ends_at_s
         time.sleep(0.01)
@@ -122,7 +134,7 @@ def test_many_ways_are_pinged_at_the_same_time_and_answered_in_order() -> None:
     gone = Way(Endpoint("127.0.1.9", *closed_ports(), ""))
     started = time.monotonic()
     trips = peers[0].round_trips([*ways[:4], gone, *ways[4:]], Pings(n=50))
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 20.0
     assert [trip.error is None for trip in trips] == [True] * 4 + [False] + [True] * 4
     for peer in peers:
         peer.close()
@@ -177,13 +189,14 @@ def test_noise_does_not_disturb_an_agent(agents: tuple[ProbeAgent, ProbeAgent]) 
 
 
 def test_peers_that_never_speak_cost_about_a_second_together(
-    agents: tuple[ProbeAgent, ProbeAgent],
+    agents: tuple[ProbeAgent, ProbeAgent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(greeting, "HANDSHAKE_S", 1.0)
     with socket.create_server(("127.0.0.3", 0)) as mute:
         silent = Way(Endpoint("127.0.0.3", mute.getsockname()[1], 9))
         started = time.monotonic()
-        *trips, heard = agents[0].round_trips([silent] * 5 + [to(agents[1])], Pings(n=10))
-        assert time.monotonic() - started < 4.0  # 5 s, one after another
+        *trips, heard = agents[0].round_trips([silent] * 30 + [to(agents[1])], Pings(n=10))
+        assert time.monotonic() - started < 15.0  # 30 s, one after another
     assert all("127.0.0.3 does not answer" in (trip.error or "") for trip in trips)
     assert heard.error is None
 
