@@ -72,7 +72,7 @@ def test_gradients_leave_while_others_are_still_computed():
         has_left.set()
 
     def compute(value):
-        computed_first.append(not has_left.wait(20))
+        computed_first.append(not has_left.wait(60))
         return value
 
     class Lonely(FakeMailbox):

@@ -18,6 +18,7 @@ from launcher.worker.pipeline.stage import Stage
 from launcher.worker.pipeline.weights import collect, drop_others, stage_variables
 from tests.worker.exchange.fakes import FakeMailbox, Post
 from tests.worker.exchange.transport.meshes import open_meshes
+from tests.worker.patience import PATIENCE_S
 
 layers = keras.layers
 EPOCHS, BATCH, N_ROWS = 2, 32, 90  # the last batch has 26 rows, which four micro-batches share
@@ -193,7 +194,7 @@ def on_mailboxes(mailboxes, cases, cuts):
             pool.submit(stage_curve, mailbox, case, cuts)
             for mailbox, case in zip(mailboxes, cases, strict=True)
         ]
-        return [future.result(timeout=120) for future in futures]
+        return [future.result(timeout=PATIENCE_S) for future in futures]
 
 
 def stage_curve(mailbox, case, cuts):

@@ -9,6 +9,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from tests.worker.patience import be_patient
+
 
 def main() -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -18,6 +20,7 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(2)
     from tests.worker.pipeline import layer_time_cases, refusal_cases, split_cases
 
+    be_patient()
     results = {"refusals": refusal_cases.refusals(), "places": refusal_cases.places()}
     results["cost"] = layer_time_cases.cost()
     for make in split_cases.CASES:

@@ -10,6 +10,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from tests.worker.patience import PATIENCE_S, be_patient
+
 SECRET = b"secret of the test".ljust(32)
 
 
@@ -20,6 +22,7 @@ def main():
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    be_patient()
     os.chdir(Path(out).parent)
     Path(str(rank)).mkdir()
     os.chdir(str(rank))
@@ -56,7 +59,7 @@ class Ranks:
 
         addresses = [[f"127.0.0.1:{port}"] for port in ports]
         self.rank, self.n = rank, n
-        self.mesh = open_mesh(rank, addresses, SECRET, timeout_s=900.0)
+        self.mesh = open_mesh(rank, addresses, SECRET, timeout_s=PATIENCE_S)
         self.parallel = None
         self.session = None
 
@@ -96,7 +99,7 @@ class Ranks:
         keras.backend.clear_session()
         keeper = FakeKeeper()
         channel = Channel(keeper, lambda answer: answer)
-        checkpoints = Checkpoints(channel, Path.cwd(), files.listing(Path.cwd()), None)
+        checkpoints = Checkpoints(channel, Path.cwd(), files.listing(Path.cwd()), PATIENCE_S)
         self._engine(case)
         self.session = Session(self.parallel, channel, checkpoints, rank=self.rank, resume=resume)
         self.n_steps, self.stop_after = 0, stop_after
