@@ -23,6 +23,7 @@ from launcher.worker.job import ORDER_CHECKPOINT, ORDER_STOP
 from launcher.worker.script import Stopped
 from launcher.worker.session import Session
 from tests.fakes import FakeKeeper, script_folder
+from tests.worker.patience import PATIENCE_S, be_patient
 from tests.worker.resume_cases import CASES, CRASHES, STOPS
 
 
@@ -66,6 +67,7 @@ def main():
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    be_patient()
     parallel = DataParallel(Alone())
     keras = __import__(framework)
     parallel.install([framework])
@@ -140,7 +142,7 @@ def segment(keras, case, relay, keeper, resume, stop_after=None, **ends):
         listing = files.listing(folder)
         if keeper.artifacts is not None and resume is not None:
             script.unpack(keeper.artifacts, folder)
-        checkpoints = Checkpoints(channel, folder, listing, None)
+        checkpoints = Checkpoints(channel, folder, listing, PATIENCE_S)
         session = Session(relay.parallel, channel, checkpoints, rank=0, resume=resume)
         relay.begin(session, stop_after, **ends)
         try:
