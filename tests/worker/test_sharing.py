@@ -19,7 +19,7 @@ def shared(data, rank, cuts, **kwargs):
     return list(share_dataset(data, rank, cuts, **options))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(shares, st.integers(1, 40), st.integers(1, 17))
 def test_the_slices_of_all_ranks_are_the_batch(shares, n_rows, batch):
     cuts = cuts_of(shares)
