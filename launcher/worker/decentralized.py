@@ -22,6 +22,7 @@ from launcher.worker.exchange.decentralized.layout import Layout
 from launcher.worker.exchange.decentralized.link import Hearer
 from launcher.worker.exchange.decentralized.links import Links
 from launcher.worker.exchange.decentralized.overflow import Overflows
+from launcher.worker.exchange.decentralized.own_data import OwnDataTraining
 from launcher.worker.exchange.decentralized.sparse import Vector
 from launcher.worker.exchange.decentralized.training import FIRST, SETTLE_S, Training
 from launcher.worker.exchange.decentralized.transfer import TransferOptions
@@ -47,7 +48,8 @@ class Decentralized(DataParallel):
 
     Args:
         training: exchanges gradients.
-        n_workers: that there are to begin with.
+        ranks: that share each batch out, to begin with: all, or those of this worker's site.
+        site_by_rank: where each site has data of its own, the site of each rank; else empty.
         follows_speed: whether slices do; else they stay equal.
         clock: in seconds.
     """
@@ -55,15 +57,16 @@ class Decentralized(DataParallel):
     def __init__(
         self,
         training: Training,
-        n_workers: int,
+        ranks: Collection[int],
+        site_by_rank: Sequence[str] = (),
         *,
         follows_speed: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         part = _Part(training)
         super().__init__(part)
-        self._training = training
-        self._slices = LocalSlices(training, n_workers, clock, follows_speed=follows_speed)
+        self._training, self._site_by_rank = training, tuple(site_by_rank)
+        self._slices = LocalSlices(training, ranks, clock, follows_speed=follows_speed)
         self._exchanged = ExchangedGradients(self, training, self._slices, part)
         self.gradients = self._exchanged
 
@@ -116,8 +119,17 @@ class Decentralized(DataParallel):
 
     def positions(self, model: Any) -> dict[str, Any]:
         """How far every worker is."""
+        if isinstance(self._training, OwnDataTraining):
+            places = sorted(self._training.places().items(), reverse=True)
+            by_site = {self._site_by_rank[rank]: [p.epoch, p.step] for rank, p in places}
+            return {"place_by_site": by_site}
         steps = (getattr(model.history, "params", None) or {}).get("steps")
         return {"steps_by_rank": self._training.steps_by_rank(), "epoch_steps": steps}
+
+    def go_to(self, epoch: int, step: int) -> None:
+        """An epoch begins, or goes on."""
+        if isinstance(self._training, OwnDataTraining):
+            self._training.go_to(epoch, step)
 
     def prepare(self, model: Any) -> None:
         """Random layers of its own for each rank; weights come from peers where they differ."""
@@ -178,7 +190,12 @@ def new_decentralized(
     def new_rule(rank: int, peers: Sequence[int], layout: Layout, *, is_new: bool) -> Dlion:
         return Dlion(rank, peers, layout, own, is_new=is_new)
 
-    return Decentralized(Training(rank, len(addresses), open_links, new_rule), len(addresses))
+    n_workers, sites = len(addresses), options.site_by_rank
+    if not sites:
+        return Decentralized(Training(rank, n_workers, open_links, new_rule), range(n_workers))
+    training = OwnDataTraining(rank, n_workers, open_links, new_rule)
+    own_site = [each for each in range(n_workers) if sites[each] == sites[rank]]
+    return Decentralized(training, own_site, sites)
 
 
 class LocalSlices:
@@ -186,7 +203,7 @@ class LocalSlices:
 
     Args:
         training: knows the workers' speeds.
-        n_workers: that there are to begin with.
+        ranks: that share each batch out, this one among them, to begin with.
         clock: in seconds.
         follows_speed: whether slices do; else they stay equal.
     """
@@ -194,13 +211,13 @@ class LocalSlices:
     def __init__(
         self,
         training: Training,
-        n_workers: int,
+        ranks: Collection[int],
         clock: Callable[[], float],
         *,
         follows_speed: bool,
     ) -> None:
         self._training, self._clock, self._follows_speed = training, clock, follows_speed
-        self._slices = Slices(training.rank, n_workers)
+        self._ranks, self._slices = frozenset(ranks), Slices(training.rank, ranks)
         self._begun_s, self.n_examples = clock(), 1
 
     def cut(self, batch: Uncut) -> Shared:
@@ -216,7 +233,8 @@ class LocalSlices:
 
     def _begin(self, n_rows: np.ndarray) -> np.ndarray:
         if self._follows_speed:
-            self._slices.follow(self._training.speeds())
+            speeds = self._training.speeds().items()
+            self._slices.follow({rank: s for rank, s in speeds if rank in self._ranks})
         begin, end = self._slices.bounds(int(n_rows))
         self._begun_s, self.n_examples = self._clock(), end - begin
         return np.array([begin, end], np.int64)

@@ -34,12 +34,14 @@ class Decentralized:
         max_staleness: of gradients that are applied, in steps; None for no bound.
         transfer_every_steps: steps between two looks at who is behind; 0 for none.
         merge: the part of the pulled weights.
+        site_by_rank: where each site has data of its own, the site of each rank; else empty.
     """
 
     secret: bytes = field(repr=False)
     max_staleness: int | None = 64
     transfer_every_steps: int = 100
     merge: float = 0.75
+    site_by_rank: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

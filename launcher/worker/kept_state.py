@@ -20,6 +20,9 @@ class KeptState:
         del model
         return {}
 
+    def go_to(self, epoch: int, step: int) -> None:
+        """An epoch begins, or goes on from a step: nothing to note where all are in step."""
+
     def finished_state(self, model: Any) -> dict[str, Any] | None:
         """Weights and optimizer state when a `fit` has ended; collective, None where not needed."""
         return state.model_state(model)

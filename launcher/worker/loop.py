@@ -102,7 +102,7 @@ def _train(
         script.unpack(ray.get(job.artifacts), folder)
     resume = snapshot.load(ray.get(job.checkpoint)) if job.checkpoint is not None else None
     if resume is not None:
-        resume["position"] = position_of(resume["position"], rank)
+        resume["position"] = position_of(resume["position"], rank, _site(job, rank))
     checkpoints = Attended(Checkpoints(channel, folder, listing, job.checkpoint_every_s), activity)
     ending = Ending()
     session = _watch(job, parallel, channel, activity, checkpoints, rank, resume, ending)
@@ -124,6 +124,12 @@ def _train(
     channel.emit("end", how=how)
     if parallel is not None:
         parallel.exchange.close()
+
+
+def _site(job: Job, rank: int) -> str | None:
+    """The site whose own data a rank trains on; None where all share the same."""
+    sites = job.decentralized.site_by_rank if job.decentralized is not None else ()
+    return sites[rank] if sites else None
 
 
 def _run_script(

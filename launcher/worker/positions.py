@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def position_of(position: Mapping[str, Any], rank: int) -> dict[str, Any]:
+def position_of(position: Mapping[str, Any], rank: int, site: str | None = None) -> dict[str, Any]:
     """The position of one rank: its own as the checkpoint tells it, in the first one's epoch.
 
     What the script's callbacks know is the first worker's. So a rank that was in another epoch
@@ -14,7 +14,12 @@ def position_of(position: Mapping[str, Any], rank: int) -> dict[str, Any]:
     Args:
         position: of the first worker, see `Session`.
         rank: of this worker.
+        site: whose data it trains on, where each site has its own; there it goes on where its
+            site's workers were.
     """
+    place = (position.get("place_by_site") or {}).get(site)
+    if place is not None and rank > 0:
+        return {**position, "epoch": place[0], "step": place[1]}
     steps, epoch_steps = position.get("steps_by_rank"), position.get("epoch_steps")
     if not steps or not epoch_steps or not 0 < rank < len(steps) or not steps[rank]:
         return dict(position)

@@ -201,9 +201,11 @@ class Session:
     def epoch_begin(self, epoch: int) -> None:
         """Keep what the last epoch brought, or restore what an earlier segment did."""
         if self._resumes_here and self._is_first_step:
+            self._parallel.go_to(self._epoch, self._step)
             self._restore_progress()
             return
         self._epoch, self._step = epoch, 0
+        self._parallel.go_to(epoch, 0)
         if self._pending == ORDER_STOP:
             self._obey(ORDER_STOP)
         else:

@@ -1,6 +1,7 @@
 """One process of a group that trains decentralized: trains some models as rank R of N.
 
-Arguments: framework, number of workers, rank, ports, result file.
+Arguments: framework, number of workers, rank, ports, result file; sites of the ranks, separated by
+commas, where each has data of its own.
 """
 
 import os
@@ -67,6 +68,26 @@ def train(keras, parallel, n_hidden, optimizer):
     }
 
 
+def train_at_site(keras, parallel, rank):
+    """The site's rows lie on one side of zero in the first column; the first one's are fewer."""
+    x, y = data()
+    here = np.flatnonzero((x[:, 0] > 0) == (rank == 0))[: 96 if rank == 0 else 192]
+    keras.utils.set_random_seed(1)
+    model = dense(keras, 16)
+    with_start = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: parallel.prepare(model))
+    history = model.fit(
+        x[here], y[here], batch_size=BATCH, epochs=2 * EPOCHS, verbose=0, callbacks=[with_start]
+    )
+    found = {"n_iterations": int(model.optimizer.iterations.numpy()), "rows": parallel.n_examples}
+    parallel.settle()
+    return found | {
+        "loss": history.history["loss"],
+        "accuracy": model.evaluate(x, y, verbose=0)[1],
+        "weights": model.get_weights(),
+        "positions": parallel.positions(model),
+    }
+
+
 def own_loop(keras):
     """What a script gets to hear that applies gradients by itself."""
     model = dense(keras, 4)
@@ -105,8 +126,8 @@ def two_models(keras):
 
 
 def main():
-    framework, _, rank, ports, out = sys.argv[1:6]
-    rank = int(rank)
+    framework, _, rank, ports, out, *sites = sys.argv[1:]
+    rank, sites = int(rank), tuple(",".join(sites).split(",")) if sites else ()
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     if framework == "tf_keras":
         os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -118,10 +139,12 @@ def main():
     from launcher.worker.job import Decentralized
 
     addresses = [[f"127.0.0.1:{port}"] for port in ports.split(",")]
-    parallel = new_decentralized(Decentralized(SECRET), rank, addresses)
+    parallel = new_decentralized(Decentralized(SECRET, site_by_rank=sites), rank, addresses)
     keras = __import__(framework)
     parallel.install([framework])
     results = {}
+    if sites:
+        finish(parallel, train_at_site(keras, parallel, rank), out)
     for n_hidden in (16, 24):  # the second model has links of its own
         keras.utils.set_random_seed(1)
         optimizer = scaled(keras, rank) if n_hidden == 24 else None
@@ -130,6 +153,10 @@ def main():
     parallel.settle()
     results["own_loop"] = own_loop(keras)
     results["two_models"] = two_models(keras)
+    finish(parallel, results, out)
+
+
+def finish(parallel, results, out):
     parallel.exchange.close()
     Path(out).write_bytes(pickle.dumps(results))
     os._exit(0)  # collecting all those graphs would take seconds

@@ -12,6 +12,23 @@ def ranks(request):
     return run_processes("decentralized_worker.py", request.param, 2)
 
 
+@pytest.fixture(scope="module")
+def sites():
+    return run_processes("decentralized_worker.py", "keras", 2, ["rome,oslo"])
+
+
+def test_workers_learn_from_data_that_only_their_sites_have(sites):
+    first, second = sites
+    assert (first["n_iterations"], second["n_iterations"]) == (16 * 2, 16 * 4)
+    assert (first["rows"], second["rows"]) == (48, 48)  # each has its batches to itself
+    for found in sites:
+        assert found["loss"][-1] < 0.8 * found["loss"][0]
+    for own, other in zip(first["weights"], second["weights"], strict=True):
+        assert (own == other).all()  # the first one waited, and keeps what was trained to the end
+    assert first["accuracy"] > 0.75
+    assert second["positions"]["place_by_site"]["oslo"] == [0, 64]
+
+
 def test_every_worker_learns_and_takes_the_scripts_steps(ranks):
     for rank in ranks:
         for n_hidden in (16, 24):

@@ -23,3 +23,15 @@ def test_every_rank_goes_on_where_it_was_in_the_first_ones_epoch(rank: int, step
 def test_ranks_that_keep_in_step_have_one_position() -> None:
     position = {"fit": 0, "epoch": 2, "step": 30}
     assert position_of(position, 1) == position
+
+
+def test_every_site_goes_on_where_it_was_in_its_own_data() -> None:
+    position = {
+        "fit": 0,
+        "epoch": 2,
+        "step": 30,
+        "place_by_site": {"rome": [2, 30], "oslo": [7, 9]},
+    }
+    assert position_of(position, 0, "rome") == position
+    assert position_of(position, 1, "oslo") == {**position, "epoch": 7, "step": 9}
+    assert position_of(position, 2, "lima") == position

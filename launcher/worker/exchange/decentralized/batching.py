@@ -1,6 +1,6 @@
 """Local batches that follow speed, and a global batch that may grow."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 CHANGE = 0.1  # a local batch that differs by less stays as it is
@@ -74,12 +74,12 @@ class Slices:
 
     Args:
         rank: of this worker.
-        n_workers: that there are to begin with.
+        ranks: that share the batches out, this one among them, to begin with.
     """
 
-    def __init__(self, rank: int, n_workers: int) -> None:
+    def __init__(self, rank: int, ranks: Collection[int]) -> None:
         self._rank = rank
-        self._parts = dict.fromkeys(range(n_workers), 1.0 / n_workers)
+        self._parts = dict.fromkeys(sorted(ranks), 1.0 / len(ranks))
 
     def follow(self, speeds: Mapping[int, float | None]) -> None:
         """Moves to what the speeds ask for, if that differs much, or if workers came or went.

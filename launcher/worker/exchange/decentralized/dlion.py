@@ -6,7 +6,7 @@ own, see docs/decentralized.md.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -186,11 +186,23 @@ class Dlion:
         self._asked, self._is_copy = source, True
         return [Outgoing(source, Message(Kind.COPY, self.roster.told(source)))]
 
-    def ask_best(self, capacity_bytes: Mapping[int, int]) -> list[Outgoing]:
-        """Asks for the weights of the worker with the least loss, unless it is this one."""
+    def ask_best(
+        self, capacity_bytes: Mapping[int, int], among: Collection[int] | None = None
+    ) -> list[Outgoing]:
+        """Asks for the weights of the worker with the least loss, unless it is this one.
+
+        Args:
+            capacity_bytes: what the link to each peer carries in a step.
+            among: peers of which the best is asked even if this worker's loss is less; None
+                for all, and this worker.
+        """
         any_better = replace(self._options.transfer, behind=0.0, most_steps=None)
-        source = self._source(any_better, capacity_bytes)
-        return self._ask(source)
+        if among is None:
+            return self._ask(self._source(any_better, capacity_bytes))
+        peers = {peer: each for peer, each in self.roster.by_peer.items() if peer in among}
+        stale = replace(self.roster.own, loss=math.inf)
+        size_bytes = VALUE_BYTES * self._layout.size
+        return self._ask(source_of(any_better, stale, peers, capacity_bytes, size_bytes))
 
     def take_over_pulled(self, replica: Replica) -> None:
         """Goes on with the weights that have come, in place of its own."""

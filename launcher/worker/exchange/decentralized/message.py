@@ -38,6 +38,8 @@ class Kind(IntEnum):
     STOP = 8  # nothing; the receiver should stop, too
     COPY = 9  # nothing; asks for the receiver's weights, to be kept and not merged
     REFUSAL = 10  # nothing; the sender has no weights that are worth having
+    ENDED = 11  # nothing; how many `fit`s the sender has ended, as its step
+    PLACE = 12  # nothing; the sender's step in its epoch, and the epoch as what it has heard
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ class Training:
             self._resting = replica
             outgoing = rule.answers(replica)
             if self.rank == FIRST:
-                outgoing += rule.ask_best(network.capacity_bytes(None))
+                outgoing += self._asked_best(rule, network.capacity_bytes(None))
         for each in outgoing:
             network.send(each)
         if self.rank != FIRST:
@@ -211,6 +211,9 @@ class Training:
                 rule.take_over_pulled(replica)
             else:
                 _log.warning("the best worker's weights did not come within %g s", timeout_s)
+
+    def _asked_best(self, rule: Dlion, capacity_bytes: dict[int, int]) -> list[Outgoing]:
+        return rule.ask_best(capacity_bytes)
 
     @property
     def is_at_rest(self) -> bool:

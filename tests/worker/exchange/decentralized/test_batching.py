@@ -32,7 +32,7 @@ def test_a_small_change_of_speed_moves_nothing():
 
 def test_rows_of_a_batch_are_shared_out_by_speed_among_those_that_live():
     speeds = {0: 100.0, 1: 300.0, 2: None}
-    slices = [Slices(rank, 3) for rank in range(3)]
+    slices = [Slices(rank, range(3)) for rank in range(3)]
     assert [each.bounds(96) for each in slices] == [(0, 32), (32, 64), (64, 96)]
     for each in slices:
         each.follow(speeds)
@@ -45,10 +45,18 @@ def test_rows_of_a_batch_are_shared_out_by_speed_among_those_that_live():
 
 
 def test_every_worker_has_a_row_at_least():
-    slices = Slices(2, 3)
+    slices = Slices(2, range(3))
     slices.follow({0: 1.0, 1: 1.0, 2: 1e-9})
     assert slices.bounds(2) == (1, 2)
-    assert Slices(1, 3).bounds(1) == (0, 1)
+    assert Slices(1, range(3)).bounds(1) == (0, 1)
+
+
+def test_the_workers_of_a_site_share_its_batches_out_alone():
+    slices = [Slices(rank, (1, 3)) for rank in (1, 3)]
+    assert [each.bounds(96) for each in slices] == [(0, 48), (48, 96)]
+    for each in slices:
+        each.follow({1: 100.0, 3: 300.0})
+    assert [each.bounds(96) for each in slices] == [(0, 24), (24, 96)]
 
 
 def test_speed_follows_a_change_within_a_few_steps():

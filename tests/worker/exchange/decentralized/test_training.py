@@ -12,6 +12,7 @@ from launcher.worker.exchange.decentralized.links import Links
 from launcher.worker.exchange.decentralized.training import Training
 from launcher.worker.exchange.decentralized.transfer import TransferOptions
 from launcher.worker.exchange.transport.address import Address, listen
+from tests.fakes import soon
 from tests.worker.exchange.decentralized.replicas import Descent
 from tests.worker.exchange.transport.meshes import addresses_of, listening
 
@@ -19,6 +20,7 @@ SECRET = b"secret of the tests' runs".ljust(32)
 SIZES = (30, 10)
 OPTIONS = DlionOptions(transfer=TransferOptions(every_steps=10))
 NO_TRANSFER = DlionOptions(transfer=TransferOptions(every_steps=0))
+LIMIT_S = 60.0  # a busy machine may hold everything up for long
 
 
 def dlion(options):
@@ -35,8 +37,17 @@ def gaia(rank, peers, layout, *, is_new):
 class Rank:
     """A rank whose examples lie around a point of its own."""
 
+    kind = Training
+
     def __init__(
-        self, rank, addresses, sockets=(), weights=0.0, connect_s=5.0, options=OPTIONS, rule=None
+        self,
+        rank,
+        addresses,
+        sockets=(),
+        weights=0.0,
+        connect_s=LIMIT_S,
+        options=OPTIONS,
+        rule=None,
     ):
         self.sockets = sockets
         self.rank, self.replica = rank, Descent(sum(SIZES), rate=0.2)
@@ -47,7 +58,7 @@ class Rank:
             own, self.sockets = self.sockets, ()  # the first links take them; others open theirs
             return Links(rank, addresses, SECRET, size, hearer, generation, own)
 
-        self.training = Training(
+        self.training = self.kind(
             rank, len(addresses), open_links, rule or dlion(options), connect_s=connect_s
         )
 
@@ -64,6 +75,12 @@ class Rank:
         for _ in range(n):
             self.step()
             time.sleep(0.001)  # a pace at which others are heard of
+
+    def steps_until(self, is_so):
+        begun_s = time.monotonic()
+        while not is_so():
+            assert time.monotonic() - begun_s < LIMIT_S
+            self.steps(1)
 
     @property
     def distance(self):
@@ -106,12 +123,24 @@ def together(ranks, n):
         thread.join()
 
 
+def together_until(ranks, is_so):
+    """Steps of all ranks until something holds: messages may be late on a busy machine."""
+    begun_s = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - begun_s < LIMIT_S
+        together(ranks, 10)
+
+
+def have_met(ranks):
+    return max(rank.distance for rank in ranks) < 0.4  # alone each would be 0.5 away
+
+
 def test_workers_meet_at_what_fits_all_of_their_data(pair):
     ranks, _ = pair
     together(ranks, 150)
-    assert max(rank.distance for rank in ranks) < 0.4  # alone each would be 0.5 away
+    assert ranks[0].training.figures().n_steps == 150
+    together_until(ranks, lambda: have_met(ranks))
     figures = ranks[0].training.figures()
-    assert figures.n_steps == 150
     assert figures.n_percent == {1: 100.0}
     assert ranks[0].training.speeds() == {0: pytest.approx(400), 1: pytest.approx(400)}
 
@@ -121,16 +150,17 @@ def test_one_that_is_gone_stops_nobody_and_goes_on_where_the_other_is(pair, monk
     ranks, addresses = pair
     together(ranks, 20)
     ranks[1].training.close()
+    ranks[0].steps_until(lambda: ranks[0].training.speeds().keys() == {0})
     ranks[0].steps(100)
-    assert ranks[0].training.speeds().keys() == {0}
     assert abs(ranks[0].replica.weights - 1.0).max() < 0.01
     ip, port = addresses[1][0].split(":")
     ranks[1] = Rank(1, addresses, [listen(Address(ip, int(port)))], weights=9.0)
-    other = threading.Thread(target=ranks[0].steps, args=(200,))
+    is_over = threading.Event()
+    other = threading.Thread(target=ranks[0].steps_until, args=(is_over.is_set,))
     other.start()
     ranks[1].open()
-    while ranks[1].training.figures().n_transfers == 0:
-        ranks[1].steps(1)
+    ranks[1].steps_until(lambda: ranks[1].training.figures().n_transfers > 0)
+    is_over.set()
     assert ranks[1].replica.weights.max() < 2.0
     assert ranks[1].training.figures().n_steps >= 100
     other.join()
@@ -141,8 +171,7 @@ def test_workers_that_begin_unalike_take_the_first_ones_weights():
     addresses = addresses_of(sockets)
     ranks = [Rank(0, addresses, sockets[0]), Rank(1, addresses, sockets[1], weights=100.0)]
     start(ranks)
-    together(ranks, 60)
-    assert ranks[1].replica.weights.max() < 3.0
+    together_until(ranks, lambda: ranks[1].replica.weights.max() < 3.0)
     assert ranks[1].training.figures().n_transfers >= 1
     assert ranks[0].replica.weights.max() < 3.0
     for rank in ranks:
@@ -169,7 +198,7 @@ def test_one_that_joins_does_not_wait_for_the_dead(monkeypatch):
     other = Rank(1, addresses, sockets[1], connect_s=600.0)
     opening = threading.Thread(target=other.open, daemon=True)
     opening.start()
-    opening.join(30)
+    opening.join(LIMIT_S)
     assert not opening.is_alive()
     for rank in (other, first):
         rank.training.close()
@@ -182,7 +211,7 @@ def test_a_stop_ends_the_waiting_for_those_who_do_not_come():
     opening = threading.Thread(target=rank.open, daemon=True)
     opening.start()
     rank.training.stop_all()
-    opening.join(30)
+    opening.join(LIMIT_S)
     assert not opening.is_alive()
     rank.training.close()
     sockets[1][0].close()
@@ -192,9 +221,11 @@ def test_at_the_end_the_first_has_the_best_ones_weights(pair):
     """The others serve it after their own last steps."""
     ranks, _ = pair
     ranks[0].target += 20  # never near
-    together(ranks, 30)
+    together(ranks, 35)
     kept = ranks[1].replica.read()
     ranks[1].training.settle(ranks[1].replica)
+    # What was asked for in mid-training may be answered with weights of then.
+    assert soon(lambda: not ranks[0].training._rule.is_asking)
     ranks[0].training.settle(ranks[0].replica)
     np.testing.assert_array_equal(ranks[1].replica.read(), kept)
     np.testing.assert_array_equal(ranks[0].replica.read(), kept)
@@ -219,7 +250,7 @@ def test_a_worker_that_has_ended_waits_for_the_first_one(pair):
     thread.start()
     assert not ended.wait(0.05)
     ranks[0].training.close()
-    assert ended.wait(5)
+    assert ended.wait(LIMIT_S)
     thread.join()
 
 
@@ -233,7 +264,7 @@ def test_another_model_of_the_same_size_is_not_mixed_up_with_the_first_one(pair)
     assert opening.is_alive()
     ranks[1].replica.write(np.zeros(sum(SIZES)))
     ranks[1].open("second")
-    opening.join(5)
+    opening.join(LIMIT_S)
     assert not opening.is_alive()
     together(ranks, 2)
     assert [rank.training.figures().n_steps for rank in ranks] == [2, 2]
@@ -245,12 +276,12 @@ def test_those_who_have_gone_on_to_another_model_count_as_lost_until_one_follows
     together(ranks, 5)
     opening = threading.Thread(target=ranks[0].open, args=("second",))
     opening.start()
-    while 0 in ranks[1].training.speeds():
-        ranks[1].steps(1)
+    ranks[1].steps_until(lambda: 0 not in ranks[1].training.speeds())
     ranks[1].open("second")
-    opening.join(5)
+    opening.join(LIMIT_S)
+    assert not opening.is_alive()
     together(ranks, 200)
-    assert max(rank.distance for rank in ranks) < 0.4
+    together_until(ranks, lambda: have_met(ranks))
 
 
 def test_another_model_does_not_wait_for_the_dead(pair, monkeypatch):
@@ -259,11 +290,10 @@ def test_another_model_does_not_wait_for_the_dead(pair, monkeypatch):
     ranks[0].training._connect_s = 600.0
     together(ranks, 5)
     ranks[1].training.close()
-    while 1 in ranks[0].training.speeds():
-        ranks[0].steps(1)
+    ranks[0].steps_until(lambda: 1 not in ranks[0].training.speeds())
     opening = threading.Thread(target=ranks[0].open, args=("second",), daemon=True)
     opening.start()
-    opening.join(30)
+    opening.join(LIMIT_S)
     assert not opening.is_alive()
     ranks[0].steps(1)
 
@@ -287,10 +317,7 @@ def test_a_gradient_that_is_not_finite_is_neither_sent_nor_applied(pair, caplog)
 def test_a_stop_reaches_all(pair):
     ranks, _ = pair
     ranks[0].training.stop_all()
-    deadline_s = time.monotonic() + 5
-    while not ranks[1].training.is_told_to_stop:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.001)
+    assert soon(lambda: ranks[1].training.is_told_to_stop)
 
 
 def test_a_rule_that_waits_goes_on_when_it_hears_of_the_others_or_of_their_end(monkeypatch):
@@ -306,7 +333,7 @@ def test_a_rule_that_waits_goes_on_when_it_hears_of_the_others_or_of_their_end(m
     ranks[1].steps(20)
     assert ahead.is_alive()  # it waits, since the other has taken 25 steps
     ranks[1].training.close()
-    ahead.join(5)
+    ahead.join(LIMIT_S)
     assert not ahead.is_alive()
     ranks[0].training.close()
 
