@@ -18,11 +18,12 @@ def given_up(chosen: Candidate) -> str | None:
         return None
     bound = asynchrony.max_staleness
     age = "of any age" if bound is None else f"up to {bound} steps old"
+    own = " Each site trains on its own data alone." if asynchrony.own_data else ""
     return (
         f"Given up: {chosen.plan.n_workers} workers that wait for nobody do not train as one "
-        f"machine does. They apply gradients {age}, and over thin links a part of them. The same "
-        f"accuracy may take {factor_text(factor)} ({factor.basis}): {duration(same_s.mean)} "
-        f"instead of {duration(chosen.prediction.time_s.mean)}."
+        f"machine does. They apply gradients {age}, and over thin links a part of them.{own} "
+        f"The same accuracy may take {factor_text(factor)} ({factor.basis}): "
+        f"{duration(same_s.mean)} instead of {duration(chosen.prediction.time_s.mean)}."
     )
 
 

@@ -2,10 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from policies.cost_model import slowest, unhindered_s
+from policies.cost_model import slowest_of_sites, unhindered_s
 from policies.links import Links
 from policies.placement import Placed, Site, plan_of, shares, undominated
 from policies.schema import Asynchrony, Plan
@@ -25,20 +25,43 @@ def decentralized_placements(
         found: sets of nodes with room for them.
         asynchrony: how far they may drift apart.
     """
+    if asynchrony.own_data:
+        found = _at_every_site(site, n_workers)
     sets = dict.fromkeys(tuple(sorted(members)) for members in found)
     return undominated(_placed(site, n_workers, members, asynchrony) for members in sets)
+
+
+def _at_every_site(site: Site, n_workers: int) -> Iterator[Sequence[int]]:
+    """The fastest node of each site, then the fastest of all, as far as there is room to fill."""
+    nodes = site.pool.nodes
+    rows = site.global_batch / n_workers
+    order = sorted(
+        range(len(nodes)), key=lambda i: (site.line(site.alike[i], 1, 1).step_s(rows), nodes[i].id)
+    )
+    first_by_site: dict[str | None, int] = {}
+    for i in order:
+        first_by_site.setdefault(nodes[i].site, i)
+    firsts = [*first_by_site.values()]
+    members = [*firsts, *(i for i in order if i not in firsts)][:n_workers]
+    has_room = sum(site.pool.room[i] for i in members) >= n_workers
+    if has_room and len(firsts) <= n_workers:
+        yield members
 
 
 def _placed(site: Site, n_workers: int, members: Sequence[int], asynchrony: Asynchrony) -> Placed:
     """The fastest node first: its worker keeps the model, and training ends with its last step."""
     count_by_node = dict(zip(members, shares(site.pool, members, n_workers), strict=True))
-    like = Counter((site.alike[i], k) for i, k in count_by_node.items())
-    lines = {key: site.line(*key, n_nodes) for key, n_nodes in like.items()}
-    pace_s, _ = slowest(list(lines.values()), site.global_batch, "decentralized")
+    own, nodes = asynchrony.own_data, site.pool.nodes
+    like = Counter(
+        (site.alike[i], k, nodes[i].site if own else None) for i, k in count_by_node.items()
+    )
+    lines = {key: site.line(*key[:2], n_nodes) for key, n_nodes in like.items()}
+    sites = [name for *_, name in lines]
+    pace_s, _ = slowest_of_sites(list(lines.values()), sites, site.global_batch, "decentralized")
     rows = site.global_batch / n_workers
 
     def alone_s(i: int) -> float:
-        return lines[site.alike[i], count_by_node[i]].step_s(rows)
+        return site.line(site.alike[i], count_by_node[i], 1).step_s(rows)
 
     ordered = sorted(members, key=lambda i: (alone_s(i), site.pool.nodes[i].id))
     first = site.held(ordered[0], count_by_node[ordered[0]])

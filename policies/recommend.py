@@ -10,7 +10,7 @@ from policies.forecast import Forecast
 from policies.notes import notes
 from policies.reasons import reason_line
 from policies.robust import Prior
-from policies.schema import Candidate, Decision, Experience, Situation
+from policies.schema import Candidate, Decision, Experience, Plan, Situation
 from policies.survey import Survey, survey
 from policies.wording import dollars, duration, workers
 
@@ -142,8 +142,22 @@ def _forecasts(found: Survey) -> dict[int, Forecast]:
 
 
 def _open_to_choice(by_n: dict[int, Forecast], situation: Situation) -> list[Forecast]:
-    asked = situation.limits.workers
-    return list(by_n.values()) if asked is None else [by_n[asked]]
+    asked, limits = situation.limits.workers, situation.limits
+    if not limits.asynchrony.own_data:
+        return list(by_n.values()) if asked is None else [by_n[asked]]
+    sites = {node.site for node in situation.nodes}
+    found = [f for n, f in by_n.items() if asked in (None, n)]
+    open_now = [f for f in found if _sites_of(f.plan, situation) == sites]
+    if not open_now:
+        raise NoPlanError(
+            f"No plan has a worker at each of the {len(sites)} sites with data of their own.",
+            "Leave the number to --workers auto, or name data of fewer sites.",
+        )
+    return open_now
+
+
+def _sites_of(plan: Plan, situation: Situation) -> set[str | None]:
+    return {node.site for node in situation.nodes if node.id in plan.nodes}
 
 
 def rows_to_show(counts: Sequence[int], n: int) -> tuple[int, ...]:

@@ -7,15 +7,7 @@ Times are seconds, sizes bytes, money US dollars.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from policies.workload import (
-    Exactness,
-    Fit,
-    Framework,
-    KindSpeed,
-    ModelLayers,
-    StageKind,
-    Workload,
-)
+from policies.workload import Exactness, Fit, Framework, KindSpeed, ModelLayers, StageKind, Workload
 
 __all__ = [
     "DEFAULT_PATH",
@@ -84,7 +76,7 @@ class Node:
     process use, where that is less (a container's quota). `node_type` is its name in the
     configuration of an autoscaling cluster. A node that is not `is_up` can be started, and is
     then paid for `lingers_s` after its release. `losses_per_h` is how often its provider is
-    expected to take such a node back.
+    expected to take such a node back. `site` is where it stands, by its label.
     """
 
     id: str
@@ -100,6 +92,7 @@ class Node:
     is_up: bool = True
     lingers_s: float = 0.0
     losses_per_h: float = 0.0
+    site: str | None = None
 
     @property
     def usable_cpus(self) -> float:
@@ -172,11 +165,13 @@ class Asynchrony:
 
     `max_staleness` bounds the age of gradients that are applied, in steps (None: no bound). Every
     `transfer_every_steps` (0: never) who is behind takes a part `merge` of a better one's weights.
+    With `own_data` the workers of a site share its own batches out, and every site has a worker.
     """
 
     max_staleness: int | None = 64
     transfer_every_steps: int = 100
     merge: float = 0.75
+    own_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +295,8 @@ class DataAhead:
     """Data that must be on a plan's nodes before training: those not among `nodes` lack all.
 
     A node receives `bytes_per_s` (`basis` says where that is from); with `is_shared` all nodes
-    together do. `usd_per_byte` is what the source's provider charges.
+    together do. `usd_per_byte` is what the source's provider charges. `sites` tell all of it
+    where each has data of its own, every node of theirs among their `nodes`.
     """
 
     n_bytes: int
@@ -309,6 +305,7 @@ class DataAhead:
     basis: Basis
     is_shared: bool
     usd_per_byte: float
+    sites: tuple["DataAhead", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,3 +48,20 @@ def test_another_node_is_never_sooner_or_cheaper(nodes: list[str], is_shared: bo
     fewer, more = a_plan(*nodes), a_plan(*nodes, "z")
     assert bringing_s(fewer, data)[0] <= bringing_s(more, data)[0]
     assert egress_usd(fewer, data) < egress_usd(more, data)
+
+
+def by_site() -> DataAhead:
+    rome = DataAhead(GB, (NodeData("a", 0), NodeData("b", GB)), 1e8, "measured", False, 0.0)
+    oslo = DataAhead(2 * GB, (NodeData("c", 2 * GB),), 1e7, "measured", False, 0.09 / GB)
+    return DataAhead(2 * GB, (), 1e7, "measured", False, 0.09 / GB, (rome, oslo))
+
+
+def test_every_node_lacks_only_what_is_its_sites() -> None:
+    assert missing_bytes(a_plan("a", "b", "c"), by_site()) == (GB, 2 * GB)
+    assert missing_bytes(a_plan("a", "b"), by_site()) == (GB,)
+
+
+def test_sites_are_served_beside_each_other_each_over_its_own_way() -> None:
+    assert bringing_s(a_plan("a", "b", "c"), by_site())[0] == approx(START_S + 200.0)
+    assert bringing_s(a_plan("a", "b"), by_site())[0] == approx(START_S + 10.0)
+    assert egress_usd(a_plan("b", "c"), by_site()) == approx(0.18)

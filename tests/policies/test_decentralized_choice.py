@@ -8,7 +8,7 @@ from policies.cost_model import step_time_s
 from policies.decentralized_placement import carried
 from policies.explain import explain
 from policies.paths import paths_between
-from policies.recommend import recommend
+from policies.recommend import NoPlanError, recommend
 from policies.schema import Asynchrony, CurvePoint, Limits, Plan, PlanOptions, Situation, Work
 from tests.policies.cases import experience, network, node, situation, workload
 
@@ -101,3 +101,32 @@ def test_runs_that_needed_many_more_steps_turn_the_choice_to_exact_training() ->
     past = [run("e", exact, 100), *(run(f"d{i}", loose, 5000) for i in range(6))]
     found = recommend(case, past, 0)  # type: ignore[arg-type]
     assert found.chosen.strategy != "decentralized"
+
+
+def own_sites(**limits: object) -> Situation:
+    """The same, a at one site, the others at another, each site with data of its own."""
+    case = sites(strategy="decentralized", asynchrony=Asynchrony(own_data=True), **limits)
+    return replace(
+        case, nodes=tuple(replace(n, site="rome" if n.id == "a" else "oslo") for n in case.nodes)
+    )
+
+
+@pytest.mark.parametrize("workers", [None, 2, 3, 4])
+def test_every_site_with_data_of_its_own_has_a_worker(workers: int | None) -> None:
+    found = recommend(own_sites(workers=workers), (), 0)
+    assert "a" in found.chosen.nodes
+    assert set(found.chosen.nodes) & {"b", "c", "d"}
+    assert any("Each site trains on its own data alone." in note for note in found.notes)
+
+
+def test_one_worker_cannot_be_at_two_sites() -> None:
+    with pytest.raises(NoPlanError, match="No plan has a worker at each of the 2 sites"):
+        recommend(own_sites(workers=1), (), 0)
+
+
+def test_a_site_computes_its_batches_alone() -> None:
+    case = own_sites(workers=4)
+    plan = recommend(case, (), 0).chosen
+    shared = replace(plan, options=replace(plan.options, asynchrony=Asynchrony()))
+    alone = 256 * 0.002  # all rows on the only CPU of the one site
+    assert step_time_s(plan, case) >= alone > step_time_s(shared, case)
