@@ -18,6 +18,7 @@ from launcher.attach import (
 )
 from launcher.command import INTERRUPTED_EXIT_CODE, Session, say
 from launcher.config import Request
+from launcher.data_words import shared_uris
 from launcher.errors import ClusterError, LauncherError, RecordError, StorageError, UsageError
 from launcher.fetch import Fetching
 from launcher.follow import Follower
@@ -93,7 +94,7 @@ class Watch:
     def code(self) -> int:
         """Carry it out; the exit code."""
         view = self.view
-        for uri in filter(lambda each: not scheme_of(each), self.sent.request.data):
+        for uri in filter(lambda each: not scheme_of(each), shared_uris(self.sent.request.data)):
             view.say(f"--data {uri} is looked for on the cluster's head")
         view.stage("handing the run over to the cluster's head")
         job = _submitted(self.reach, self._orders())

@@ -13,6 +13,7 @@ from launcher import options as o
 from launcher.cli_clusters import desk_of
 from launcher.command import Session, refuse_extra
 from launcher.config import Flags, Request
+from launcher.data_words import refuse_site_data
 from launcher.errors import LauncherError
 from launcher.request import make_request
 
@@ -105,6 +106,7 @@ def _measured(session: Session, request: Request) -> "tuple[Situation, Question]
     from launcher.progress_streams import make_progress
     from launcher.run import Around, run
 
+    refuse_site_data(request.data, "compare")
     progress = make_progress(session.environment, session.terminal, time.monotonic, is_json=True)
     screen = MeasuringScreen(progress)
     logs: Folder = session.start_logging(progress.line)

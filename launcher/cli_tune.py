@@ -14,6 +14,7 @@ import typer
 from launcher import options as o
 from launcher.command import INTERRUPTED_EXIT_CODE, Session, print_json, refuse_args
 from launcher.config import Environment, Flags, absolute, make_storage
+from launcher.data_words import refuse_site_data
 from launcher.errors import UsageError
 from launcher.preflight import check_script
 from launcher.quantities import one_of, parse_count, parse_run_name
@@ -174,6 +175,7 @@ def _request(session: Session, script: str, flags: Flags) -> "Request":
     for word, is_given in (("--detach", request.detach), ("--dry-run", request.dry_run)):
         if is_given:
             raise UsageError(f"launch tune has no {word}. Leave it, and its variable, out.")
+    refuse_site_data(request.data, "tune")
     if request.address is not None and request.address.startswith("http"):
         raise UsageError(
             f"launch tune cannot send trials to {request.address}. Call it in the cluster, with "

@@ -8,6 +8,7 @@ from typing import Any
 from launcher.pricing import Machine, losses_per_h, price_of, table_usd_per_h
 from policies.schema import Node
 
+SITE_LABEL = "launch/site"  # where a node stands, as its owner says
 NODE_GROUP = "ray.io/node-group"  # Ray's label for the type of a node that it has started
 _ROUNDING = 1e-3  # Ray counts CPUs and GPUs in steps of 1e-4
 _MAX_NAMED = 3
@@ -132,6 +133,7 @@ def _node(raw: Mapping[str, Any], price_usd_per_h: float | None, *, own: bool) -
         kind=instance_type or kind_of(cpus, gpus, labels.get("ray.io/accelerator-type")),
         node_type=labels.get(NODE_GROUP),
         losses_per_h=losses_per_h(machine),
+        site=labels.get(SITE_LABEL) or None,
     )
 
 

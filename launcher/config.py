@@ -6,17 +6,15 @@ The only module that reads the environment. Flags win over variables, variables 
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 from launcher import quantities as q
 from launcher.budget import Upkeep
+from launcher.data_words import parse_data, site_uris
 from launcher.errors import UsageError
-from launcher.worker.staging.uris import SCHEMES, public_uri, scheme_of
 from policies.schema import Asynchrony, Limits, Objective, Parallelism, Strategy
 
 T = TypeVar("T")
@@ -159,7 +157,7 @@ class Request:
         script: absolute path of the user's script.
         args: the script's own arguments.
         storage: a pyarrow filesystem URI, or an absolute path.
-        data: absolute paths and URIs, which may carry passwords.
+        data: absolute paths and URIs, which may carry passwords, or `SITE=URI`: see `data_words`.
         data_price_usd_per_gb: what the data's provider charges on their way out.
         cache: folder for data on every node; None: `~/.launch/data`.
         seed: of the script's random generators and of the policy.
@@ -225,7 +223,7 @@ class Request:
             explore=self.explore,
             sync_batchnorm=self.sync_batchnorm,
             allow_approximate=self.allow_approximate,
-            asynchrony=self.asynchrony,
+            asynchrony=replace(self.asynchrony, own_data=bool(site_uris(self.data))),
         )
 
 
@@ -240,36 +238,6 @@ def make_storage(flag: str | None, environment: Environment) -> str:
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]+://", value):
         return value.rstrip("/") if not value.endswith("://") else value
     return str(absolute(value, environment))
-
-
-def make_data(flag: Sequence[str] | None, environment: Environment) -> tuple[str, ...]:
-    """What `--data`, or `LAUNCH_DATA` (words as in a shell), names: absolute paths and URIs.
-
-    Raises:
-        UsageError: one is empty, or of a kind that is not known.
-    """
-    words = list(flag or ())
-    if not words:
-        try:
-            words = shlex.split(environment.launch.get("LAUNCH_DATA", ""))
-        except ValueError as error:
-            raise UsageError(f"LAUNCH_DATA cannot be read: {error}. Close its quotes.") from error
-    return tuple(_data_uri(word, environment) for word in words)
-
-
-def _data_uri(word: str, environment: Environment) -> str:
-    if not word.strip():
-        raise UsageError("--data is empty. Name a folder, a file or a URI such as s3://bucket/set.")
-    scheme = scheme_of(word)
-    q.refuse_relative_uri(word, "--data")
-    if scheme == "file":
-        return unquote(urlsplit(word).path)
-    if scheme and scheme not in SCHEMES:
-        raise UsageError(
-            f"--data {public_uri(word)}: {scheme}:// is not known. Use a path, s3://, gs:// or "
-            "https://, or mount it and give its path."
-        )
-    return word if scheme else str(absolute(word, environment))
 
 
 def has_storage(flags: Flags, environment: Environment) -> bool:
@@ -319,7 +287,11 @@ def parse_options(
         "gpus_per_worker": option("gpus_per_worker", q.parse_not_negative, None),
         "address": option("address", q.parse_text, None),
         "storage": make_storage(flags.storage, environment),
-        "data": make_data(flags.data, environment),
+        "data": parse_data(
+            flags.data or (),
+            environment.launch.get("LAUNCH_DATA", ""),
+            lambda path: absolute(path, environment),
+        ),
         "data_price_usd_per_gb": option("data_price", q.parse_price_usd_per_gb, None),
         "cache": _absolute_option(flags, environment, "cache"),
         "cache_size_bytes": option("cache_size", q.parse_bytes, None),

@@ -11,8 +11,9 @@ from launcher import data_text
 from launcher.cluster import Cluster
 from launcher.data_rates import ASSUMED_BYTES_PER_S, DataRates
 from launcher.data_transfer import DataTransfer
+from launcher.data_words import shared_uris
 from launcher.egress import EgressPrice, egress_price
-from launcher.errors import LauncherError
+from launcher.errors import DataError, LauncherError
 from launcher.record import DataRecord
 from launcher.stagers import LocalStagers, RayStagers, Stagers
 from launcher.stretch import Stretch
@@ -36,6 +37,8 @@ class Data:
         stagers: bring them.
         nodes: candidates, by which the provider's price is told.
         clock: monotonic seconds.
+        site: whose own data they are; None: all nodes share them.
+        whole: all data of the run, as the record names them, where these are a site's.
     """
 
     def __init__(
@@ -45,9 +48,13 @@ class Data:
         stagers: Stagers,
         nodes: Sequence[Node] = (),
         clock: Callable[[], float] = time.monotonic,
+        *,
+        site: str | None = None,
+        whole: Manifest | None = None,
     ) -> None:
         self._stretch, self._manifest, self._stagers = stretch, manifest, stagers
-        self._clock = clock
+        self._clock, self._site, self._whole = clock, site, whole or manifest
+        self._nodes = tuple(nodes)
         self._rates = DataRates(stretch.environment.state_dir / "data-rates.json")
         self._look_by_node: dict[str, Look] = {}
         self._is_relayed = False  # some node lacked, or lacks, what the driver's machine has
@@ -102,7 +109,7 @@ class Data:
         self.look(nodes)
         ahead = self.ahead(nodes)
         if ahead is not None and ahead.nodes:
-            self._stretch.note(data_text.ahead_text(ahead, self._price))
+            self._stretch.note(data_text.ahead_text(ahead, self._price, self._site))
 
     def brought(self, nodes: Sequence[Node]) -> Mapping[str, DataPlace]:
         """Where the data are on these nodes, after they have been brought to all of them.
@@ -138,6 +145,8 @@ class Data:
                 return {}
             self._stretch.meter.hold(new.values())
             self._look([*new.values()], self._manifest)
+            elsewhere = self._elsewhere(new, self._manifest)
+            new = {node: each for node, each in new.items() if node not in elsewhere}
             transfer = DataTransfer(
                 self._stretch,
                 self._wanted(self._manifest),
@@ -149,11 +158,11 @@ class Data:
                 is_shown=is_shown,
             )
             try:
-                return transfer.carried_out()
+                return {**elsewhere, **transfer.carried_out()}
             finally:
                 self._take_in(transfer, self._manifest)
                 if is_shown:
-                    self._write_down(self._manifest)
+                    self.write_down()
 
     def rest(self) -> None:
         """End the agents until they are needed again, so that training has the nodes' memory."""
@@ -167,11 +176,34 @@ class Data:
         self._in_use = frozenset(node_ids)
         return tuple(self._place_by_node[node] for node in node_ids)
 
+    def sites(self, node_ids: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002 - see `SiteData`
+        """None: all share the same data."""
+        return ()
+
     def dismiss(self) -> None:
         """End what is going on; what has arrived stays for the next launch."""
         self._stagers.dismiss()
-        if self._manifest is not None:
-            self._write_down(self._manifest)
+        self.write_down()
+
+    def write_down(self) -> None:
+        """Put what was brought into the record; on the driver's main thread."""
+        manifest = self._whole
+        transfers, self._unwritten = self._unwritten, []
+        if not transfers or manifest is None:
+            return
+        book = self._stretch.book
+        known = book.record.data
+        noted = DataRecord(
+            tuple(source.public for source in manifest.sources),
+            len(manifest.files),
+            manifest.n_bytes,
+            manifest.fingerprint,
+            self._price.usd_per_gb,
+            self._price.source,
+            (known.cost_usd if known else 0.0) + sum(each.cost_usd for each in transfers),
+            (*(known.nodes if known else ()), *(r for each in transfers for r in each.records())),
+        )
+        book.write(replace(book.record, data=noted))
 
     # ------------------------------------------------------------------ parts
 
@@ -217,36 +249,36 @@ class Data:
             self._brought_at_s[node_id] = self._clock()
         self._unwritten.append(transfer)
 
-    def _write_down(self, manifest: Manifest) -> None:
-        """Put what was brought into the record; on the driver's main thread."""
-        transfers, self._unwritten = self._unwritten, []
-        if not transfers:
-            return
-        book = self._stretch.book
-        known = book.record.data
-        noted = DataRecord(
-            tuple(source.public for source in manifest.sources),
-            len(manifest.files),
-            manifest.n_bytes,
-            manifest.fingerprint,
-            self._price.usd_per_gb,
-            self._price.source,
-            (known.cost_usd if known else 0.0) + sum(each.cost_usd for each in transfers),
-            (*(known.nodes if known else ()), *(r for each in transfers for r in each.records())),
-        )
-        book.write(replace(book.record, data=noted))
+    def _elsewhere(self, nodes: Mapping[str, Node], manifest: Manifest) -> dict[str, LauncherError]:
+        """Why nodes of a site cannot have its data: no other machine has paths of the site."""
+        if self._site is None:
+            return {}
+        uri, first = manifest.sources[0].public, self._nodes[0].ip if self._nodes else "another"
+        return {
+            node: DataError(
+                f"{uri} on {each.ip} is not what it is on {first}, of the same site {self._site}. "
+                "Mount it on every node there, or copy it with its dates (rsync -a)."
+            )
+            for node, each in nodes.items()
+            if self._look_by_node[node].absent
+        }
 
 
 def listed(stretch: Stretch) -> Manifest | None:
-    """List the data that a run was given; None: there are none.
+    """List the data that all nodes of a run are to have; None: there are none.
 
     Raises:
         LauncherError: they are not there, or may not be read.
     """
-    if not stretch.request.data:
+    uris = shared_uris(stretch.request.data)
+    if not uris:
         return None
     stretch.stage("looking at the data")
-    manifest = list_sources(stretch.request.data)
+    return noted(stretch, list_sources(uris))
+
+
+def noted(stretch: Stretch, manifest: Manifest) -> Manifest:
+    """Say what the data are, and whether they have changed."""
     known = stretch.book.record.data
     if known is not None and known.fingerprint != manifest.fingerprint:
         stretch.warn("The data have changed since this run began: it goes on with the new ones.")

@@ -28,15 +28,22 @@ def found_text(manifest: Manifest) -> str:
     )
 
 
-def ahead_text(ahead: DataAhead, price: EgressPrice) -> str:
-    """What each node still needs, how fast that comes and what it costs."""
+def ahead_text(ahead: DataAhead, price: EgressPrice, site: str | None = None) -> str:
+    """What each node still needs, how fast that comes and what it costs.
+
+    Args:
+        ahead: of the nodes in question.
+        price: of what leaves the source.
+        site: whose own data they are; None: all nodes share them.
+    """
+    name = "data" if site is None else f"data of {site}"
     lacking = [each.missing_bytes for each in ahead.nodes if each.missing_bytes]
     n_nodes = len(ahead.nodes)
     if not lacking:
-        return f"data: there on {'the node' if n_nodes == 1 else f'all {n_nodes:,} nodes'}"
+        return f"{name}: there on {'the node' if n_nodes == 1 else f'all {n_nodes:,} nodes'}"
     where = "to bring" if n_nodes == 1 else f"to bring to each of {len(lacking):,} nodes"
     together = ", to all together" if ahead.is_shared and len(lacking) > 1 else ""
-    text = f"data: {size(max(lacking))} {where} · {rate_text(ahead.bytes_per_s)}{together}"
+    text = f"{name}: {size(max(lacking))} {where} · {rate_text(ahead.bytes_per_s)}{together}"
     text += f" ({ahead.basis})"
     if price.usd_per_gb or price.source == "table":
         basis = f"table of {TABLE_DATE}" if price.source == "table" else price.source

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from launcher import stored
 from launcher.cluster import Cluster
-from launcher.data import Data
 from launcher.errors import BudgetTooSmallError, LauncherError, UsageError
 from launcher.prepare import Measured
 from launcher.record import RunRecord, parse_timestamp
 from launcher.scaling import candidates
+from launcher.site_data import AnyData
 from launcher.storage import in_time
 from launcher.stretch import Stretch
 from policies.candidates import pools
@@ -36,7 +36,7 @@ def stops_s(record: RunRecord) -> tuple[float, ...]:
 class Decider:
     """Makes the decisions of one stretch of a run."""
 
-    def __init__(self, stretch: Stretch, data: Data | None = None) -> None:
+    def __init__(self, stretch: Stretch, data: AnyData | None = None) -> None:
         self._stretch, self._data = stretch, data
         self._others: list[Experience] | None = None
         self._has_warned = False

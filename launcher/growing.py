@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from launcher.budget import seconds_left
 from launcher.cluster import Cluster
-from launcher.data import Data
 from launcher.prepare import Measured, measure
 from launcher.scaling import Grown, Scaling
+from launcher.site_data import AnyData
 from launcher.stretch import Stretch
 from launcher.worker.job import Job
 from policies.schema import Node
@@ -23,7 +23,7 @@ class Growing:
     """
 
     def __init__(
-        self, stretch: Stretch, job: Job, data: Data, scaling: Scaling | None = None
+        self, stretch: Stretch, job: Job, data: AnyData, scaling: Scaling | None = None
     ) -> None:
         self._stretch, self._job, self._data = stretch, job, data
         self._scaling = scaling or Scaling(stretch.run, stretch.meter, stretch, self._left_s)

@@ -7,12 +7,12 @@ from typing import Final, Protocol
 
 from launcher.checkup import checkup
 from launcher.cluster import Cluster
-from launcher.data import Data
 from launcher.errors import ClusterError
 from launcher.prepare import Measured, holdings, needs_of, versions
 from launcher.probe import probe
 from launcher.profiler import ProfileCache, fingerprint, profile
 from launcher.sentries import Sentries
+from launcher.site_data import AnyData
 from launcher.stretch import Stretch
 from launcher.worker.job import Job
 from policies.schema import Network, Node, Workload
@@ -61,7 +61,7 @@ class RayInspection:
     """
 
     def __init__(
-        self, stretch: Stretch, cluster: Cluster, job: Job, sentries: Sentries, data: Data
+        self, stretch: Stretch, cluster: Cluster, job: Job, sentries: Sentries, data: AnyData
     ) -> None:
         self._stretch, self._cluster, self._job, self._data = stretch, cluster, job, data
         self._sentries = sentries

@@ -18,6 +18,7 @@ from launcher.budget import Meter, Upkeep
 from launcher.cluster import Cluster, connect, disconnect
 from launcher.config import Environment, Request
 from launcher.data import Data, listed
+from launcher.data_words import site_uris
 from launcher.errors import ClusterError, LauncherError, StorageError
 from launcher.growing import Growing
 from launcher.interrupts import Interrupts
@@ -25,6 +26,7 @@ from launcher.prepare import make_job
 from launcher.record import Outcome, RunRecord
 from launcher.runs import RunStore
 from launcher.segments import Segments
+from launcher.site_data import AnyData, SiteData
 from launcher.stored import Shipped
 from launcher.stretch import Screen, Stretch
 from launcher.supervise import Allowance
@@ -160,12 +162,14 @@ class Launch:
             _link_ray_logs(stretch.log_dir)
             stretch.screen.cluster(cluster)
             stretch.note_cluster(cluster)
+            if site_uris(request.data):
+                return self._trained(cluster, SiteData.of(stretch, cluster))
             return self._trained(cluster, Data.of(stretch, manifest, cluster))
         finally:
             disconnect(cluster)
             stretch.meter.release_all()
 
-    def _trained(self, cluster: Cluster, data: Data) -> str:
+    def _trained(self, cluster: Cluster, data: AnyData) -> str:
         import ray
 
         stretch = self._stretch

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from launcher.cluster_nodes import NODE_GROUP, instance_type_of, kind_of
+from launcher.cluster_nodes import NODE_GROUP, SITE_LABEL, instance_type_of, kind_of
 from launcher.pricing import Machine, losses_per_h, price_of
 from policies.schema import Node
 
@@ -169,4 +169,5 @@ def _as_described(node_type: NodeType, price_usd_per_h: float | None) -> Node:
         kind=named or kind_of(node_type.cpus, node_type.gpus, accelerator),
         node_type=node_type.name,
         losses_per_h=losses_per_h(machine),
+        site=labels.get(SITE_LABEL) or None,
     )

@@ -189,7 +189,8 @@ Data = Annotated[
         "--data",
         metavar="URI",
         help="Folder or file, s3://, gs:// or https://, that the script finds in "
-        "$LAUNCH_DATA_DIR. May be given several times.",
+        "$LAUNCH_DATA_DIR. May be given several times. Under decentralized also SITE=URI, for "
+        "nodes with the label launch/site=SITE.",
         rich_help_panel=DATA,
     ),
 ]

@@ -17,8 +17,13 @@ def direct_of(plan: Plan) -> Direct | None:
     return Direct(options.algorithm, options.sites, secret, options.overlap)
 
 
-def decentralized_of(plan: Plan) -> Decentralized | None:
-    """For `decentralized`; None for other plans."""
+def decentralized_of(plan: Plan, site_by_rank: tuple[str, ...] = ()) -> Decentralized | None:
+    """For `decentralized`; None for other plans.
+
+    Args:
+        plan: of the next segment.
+        site_by_rank: where each site has data of its own, the site of each rank; else empty.
+    """
     asynchrony = plan.options.asynchrony
     if plan.strategy != "decentralized" or asynchrony is None:
         return None
@@ -27,6 +32,7 @@ def decentralized_of(plan: Plan) -> Decentralized | None:
         asynchrony.max_staleness,
         asynchrony.transfer_every_steps,
         asynchrony.merge,
+        site_by_rank,
     )
 
 

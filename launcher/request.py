@@ -14,6 +14,7 @@ from launcher.config import (
     parse_options,
     variable_names,
 )
+from launcher.data_words import site_uris
 from launcher.errors import UsageError
 
 _FIELD_BY_OPTION = {
@@ -153,6 +154,12 @@ def _check_together(request: Request) -> None:
     if workers is not None and most is not None and workers > most:
         raise UsageError(
             f"--workers {workers} is more than --max-workers {most}. Leave one of them out."
+        )
+    own_data = site_uris(request.data)
+    if own_data and request.strategy != "decentralized":
+        raise UsageError(
+            f"--data {own_data[0].public} is data of one site, and only under --strategy "
+            "decentralized workers train on data of their own. Add it, or name data for all nodes."
         )
     if request.strategy == "decentralized" and request.sync_batchnorm:
         raise UsageError(

@@ -12,7 +12,6 @@ from launcher.awaiting import await_node
 from launcher.book import now
 from launcher.budget import seconds_left
 from launcher.cluster import Cluster
-from launcher.data import Data
 from launcher.deciding import Decider
 from launcher.errors import (
     BudgetTooSmallError,
@@ -32,6 +31,7 @@ from launcher.roster import RayRoster
 from launcher.scaling import candidates, wanted_nodes
 from launcher.sentries import LocalPosts, RayPosts, Sentries
 from launcher.setbacks import Setbacks
+from launcher.site_data import AnyData
 from launcher.start_point import StartPoint, start_point
 from launcher.stretch import Stretch
 from launcher.supervise import Ended, Move, Supervisor
@@ -67,7 +67,7 @@ class Segments:
         measured: Measured,
         job: Job,
         growing: Growing,
-        data: Data,
+        data: AnyData,
     ) -> None:
         self._stretch, self._job, self._decider = stretch, job, Decider(stretch, data)
         self._data = data
@@ -345,7 +345,7 @@ class Segments:
             node_ids=plan.nodes,
             threads=tuple(threads),
             direct=direct,
-            decentralized=decentralized_of(plan),
+            decentralized=decentralized_of(plan, self._data.sites(plan.nodes)),
             stages=stages_of(plan, workload),
             shares=first_slices(plan, held, workload, batch) if direct is not None else (),
             sync_batchnorm=plan.options.sync_batchnorm,

@@ -60,6 +60,26 @@ class RayStagers:
             )
         return found
 
+    def listed(self, node: Node, uri: str) -> Manifest:
+        """What is at a path of a node; blocks for `LOOK_S` at most.
+
+        Raises:
+            LauncherError: there is nothing, it may not be read, or the node gives no answer.
+        """
+        import ray
+
+        ref = self._actor(node.id).listed.remote(uri)
+        ready, _ = ray.wait([ref], timeout=LOOK_S)
+        if not ready:
+            raise DataError(
+                f"{node.ip} has not said for {LOOK_S:.0f} s what is in {uri}. Is it overloaded?"
+            )
+        answer = answer_of(ref, node.ip)
+        if isinstance(answer, LauncherError):
+            raise answer
+        assert isinstance(answer, Manifest)
+        return answer
+
     def begin(self, node: Node, wanted: Wanted) -> None:
         """See `Stagers`."""
         self._actor(node.id).begin.remote(self._share(wanted), self._relay)

@@ -9,6 +9,8 @@ from launcher.errors import DataError, LauncherError
 from launcher.worker.staging import filling
 from launcher.worker.staging.copying import StoppedError
 from launcher.worker.staging.filling import Filling
+from launcher.worker.staging.manifest import Manifest
+from launcher.worker.staging.origins import list_sources
 from launcher.worker.staging.relay import fetch_by_actor
 from launcher.worker.staging.wanted import Look, Report, Wanted
 
@@ -26,6 +28,10 @@ class Stager:
     def look(self, wanted: Wanted) -> Look:
         """See `filling.look`."""
         return filling.look(wanted)
+
+    def listed(self, uri: str) -> Manifest:
+        """What is at a path of this node; see `list_sources`."""
+        return list_sources((uri,))
 
     def begin(self, wanted: Wanted, relay: Any = None) -> None:
         """Start to bring what is missing, in the background.
