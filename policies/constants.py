@@ -9,7 +9,7 @@ class Constants:
     """Constants of the prior; see docs/policy.md for how each was found.
 
     The exchange constants are a least-squares fit to the 18 cells of two and four workers of
-    policies/data/exchange_2026_11.csv that say "fit", 5 % off on average and 19 % at worst;
+    policies/data/exchange_2026_11.csv that say "fit", 6 % off on average and 19 % at worst;
     software times are per whole core.
     """
 

@@ -14,7 +14,7 @@ from policies.links import Links
 from policies.paths import paths_between
 from policies.schema import Algorithm, KindSpeed, Node, Plan, Situation, Strategy, Work, Workload
 from policies.slices import Line, equal_rows, even_rows
-from policies.slow_start import restart_s
+from policies.tcp_windows import congestion_s, restart_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class StepParts:
     `sharing` is the largest number of workers on one node; `cpu_ratio` the CPUs at which the
     pace-setting node was measured over those its worker holds; `doubt_s` how much less the
     latency is if links of much jitter were only measured badly; `hidden_s` how much of the exchange
-    goes on while the worker computes.
+    goes on while the worker computes; `windows_s` how much of the transfer TCP's windows cause.
     """
 
     compute_s: float
@@ -39,6 +39,7 @@ class StepParts:
     inferred_links: bool = False
     doubt_s: float = 0.0
     hidden_s: float = 0.0
+    windows_s: float = 0.0
     strategy: Strategy = "allreduce"
     algorithm: Algorithm | None = None
 
@@ -165,6 +166,7 @@ def ring_parts(
     idle_s = np.asarray(idle_s)[..., None]
     again_s = restart_s(payload_bytes / n, 2.0 * one_way_s, s_per_byte, idle_s)
     transfer_s = (2.0 * (n - 1) / n * payload_bytes * s_per_byte + again_s).max(axis=-1)
+    transfer_s = transfer_s + congestion_s(transfer_s, 2.0 * one_way_s.max(axis=-1))
     return k.latency_per_hop * path_s + agreement_s, transfer_s
 
 
@@ -238,11 +240,14 @@ def _with_ring(
     one_way_s, s_per_byte = links.one_way_s[src, dst], links.s_per_byte[src, dst]
     latency_s, transfer_s = ring_parts(one_way_s, s_per_byte, payload_bytes, parts.compute_s)
     sure_s, _ = ring_parts(one_way_s * (1.0 - links.doubt[src, dst]), s_per_byte, 0.0)
+    n = plan.n_workers
+    plain_s = 2.0 * (n - 1) / n * payload_bytes * float(s_per_byte.max())
     parts = replace(
         parts,
         latency_s=float(latency_s),
         transfer_s=float(transfer_s),
-        software_s=software_s(plan.n_workers, payload_bytes, cpus),
+        windows_s=float(transfer_s) - plain_s,
+        software_s=software_s(n, payload_bytes, cpus),
         doubt_s=float(latency_s - sure_s),
     )
     return _with_basis(parts, links, src, dst)
@@ -263,6 +268,7 @@ def _with_direct(
         parts,
         latency_s=found.latency_s.item(),
         transfer_s=found.transfer_s.item(),
+        windows_s=found.windows_s.item(),
         software_s=found.software_s(cpus).item() + copies_s,
         doubt_s=(found.latency_s - sure_s).item(),
         hidden_s=found.hidden_s(parts.compute_s, cpus).item() if plan.options.overlap else 0.0,

@@ -15,7 +15,7 @@ from policies.arrays import Bools, Floats, Ints
 from policies.constants import CONSTANTS
 from policies.links import Links
 from policies.schema import Plan
-from policies.slow_start import restart_s
+from policies.tcp_windows import congestion_s, restart_s
 
 # In which pieces vectors travel.
 SEGMENT_BYTES: Final = 1 << 20
@@ -57,13 +57,14 @@ class Sum:
     """Seconds of one sum by cause, each of shape `(R,)`.
 
     `core_s` is CPU time of a whole core, of which `bucket_s` would be needed again for each
-    further bucket.
+    further bucket. `windows_s` is the part of `transfer_s` that TCP's windows cause.
     """
 
     latency_s: Floats
     transfer_s: Floats
     core_s: Floats
     bucket_s: Floats
+    windows_s: Floats
 
     def software_s(self, cpus: Floats | float) -> Floats:
         """CPU time of workers that hold so many CPUs, shape `(R,)`."""
@@ -167,8 +168,11 @@ def ring(
     idle_s = np.asarray(idle_s)[..., None]
     again_s = restart_s(payload_bytes / n, 2.0 * one_way_s, s_per_byte, idle_s)
     transfer_s = (sent_bytes * s_per_byte + again_s).max(axis=-1)
-    all_s = [np.broadcast_to(x, path_s.shape) for x in (core_s, _bucket_s(2.0 * (n - 1)))]
-    return Sum(path_s, transfer_s, *all_s)
+    transfer_s = transfer_s + congestion_s(transfer_s, 2.0 * one_way_s.max(axis=-1))
+    windows_s = transfer_s - sent_bytes * s_per_byte.max(axis=-1)
+    bucket_s = _bucket_s(2.0 * (n - 1))
+    core_s, bucket_s = (np.broadcast_to(x, path_s.shape) for x in (core_s, bucket_s))
+    return Sum(path_s, transfer_s, core_s, bucket_s, windows_s)
 
 
 def slowest_path_s(one_way_s: Floats) -> Floats:
@@ -187,13 +191,14 @@ class _Phase:
     def __init__(self, mesh: Mesh, sent_bytes: Floats, *, idle: bool) -> None:
         used = sent_bytes > 0.0
         self.latency_s: Floats = np.where(used, mesh.one_way_s, 0.0).max(axis=(-2, -1))
-        pipe_s = (
-            sent_bytes * mesh.s_per_byte + (_restart_s(mesh, sent_bytes) if idle else 0.0)
-        ).max(axis=(-2, -1))
+        pipes_s = sent_bytes * mesh.s_per_byte
+        again_s = _restart_s(mesh, sent_bytes) if idle else 0.0
         away = sent_bytes * ~np.eye(sent_bytes.shape[-1], dtype=bool)
         out_s = (_through_interface(away, -1) * mesh.nic_s_per_byte[0]).max(axis=-1)
         in_s = (_through_interface(away, -2) * mesh.nic_s_per_byte[1]).max(axis=-1)
-        self.transfer_s: Floats = np.maximum(pipe_s, np.maximum(out_s, in_s))
+        nic_s = np.maximum(out_s, in_s)
+        self.plain_s: Floats = np.maximum(pipes_s.max(axis=(-2, -1)), nic_s)
+        self.transfer_s: Floats = np.maximum((pipes_s + again_s).max(axis=(-2, -1)), nic_s)
         per_worker = sent_bytes.sum(axis=-1) / np.maximum(mesh.counts, 1.0)
         self.worker_bytes: Floats = per_worker.max(axis=-1)
 
@@ -219,7 +224,15 @@ def _sum(
     transfer_s = np.sum([phase.transfer_s for phase in phases], axis=0)
     sent_bytes = np.sum([phase.worker_bytes for phase in phases], axis=0)
     core_s = _core_s(n_messages, sent_bytes, added_bytes, payload)
-    return Sum(CONSTANTS.direct_latency * latency_s, transfer_s, core_s, _bucket_s(n_messages))
+    farthest_s = 2.0 * np.max([phase.latency_s for phase in phases], axis=0)
+    transfer_s = transfer_s + congestion_s(transfer_s, farthest_s)
+    return Sum(
+        CONSTANTS.direct_latency * latency_s,
+        transfer_s,
+        core_s,
+        _bucket_s(n_messages),
+        transfer_s - np.sum([phase.plain_s for phase in phases], axis=0),
+    )
 
 
 def _bucket_s(n_messages: Floats | float) -> Floats:

@@ -27,6 +27,8 @@ RING_LENGTH: Final = 0.08
 LATENCY: Final = 0.18
 TRANSFER: Final = 0.18
 SOFTWARE: Final = 0.24
+# What TCP's windows add depends on routers' queues and kernels' settings, which no probe tells.
+WINDOWS: Final = 0.5
 # The same of `direct`, whose constants come from loopback and not from steps over a network: 8 %
 # in the median of 36 sums between hosts, 40 % at worst.
 DIRECT_EXCHANGE: Final = 0.18
@@ -51,7 +53,7 @@ NOISE: Final = 0.09
 NOISE_EXCHANGE: Final = 0.06
 
 N_COMPUTING: Final = 5
-N_EXCHANGING: Final = 5 + 3 * len(SIZES)
+N_EXCHANGING: Final = 6 + 3 * len(SIZES)
 # Computing, the exchange of each strategy that waits, and the software of the one that does not.
 N_FEATURES: Final = N_COMPUTING + 2 * N_EXCHANGING + 1
 # Those of one script alone: of its computing, and of each part of its exchange.
@@ -118,6 +120,7 @@ def _exchange_features(parts: StepParts, *, own: bool) -> list[float]:
         (DIRECT_EXCHANGE if direct else EXCHANGE) * exchange,
         RING_LENGTH * exchange * math.log2(parts.n_workers),
         *(OWN_EXCHANGE * own * part_s / total_s for part_s in parts_s),
+        WINDOWS * parts.windows_s / total_s,
     ]
     sized = [
         ((DIRECT_LATENCY if direct else LATENCY) / total_s, parts.latency_s),

@@ -62,7 +62,7 @@ def test_computing_is_linear_in_the_rows_of_a_step():
 def test_the_constants_fit_the_cells_as_well_as_is_said():
     found = errors("fit", {2, 4})
     assert len(found) == 18
-    assert found.mean() == pytest.approx(0.053, abs=0.003)
+    assert found.mean() == pytest.approx(0.057, abs=0.003)
     assert found.max() == pytest.approx(0.19, abs=0.01)
 
 

@@ -15,7 +15,7 @@ from policies.links import links_between
 from policies.placement import MAX_PLANS, Placed, placements, shares, site_of, undominated
 from policies.recommend import recommend
 from policies.schema import KindSpeed, Limits
-from policies.slow_start import restart_s
+from policies.tcp_windows import congestion_s, restart_s
 from tests.policies.cases import network, node, plan_on, situation, situations, workload
 
 
@@ -163,6 +163,7 @@ def brute_force_s(case, n):
     edges_s = 2 * (n - 1) / n * payload * edges
     edges_s += restart_s(payload / n, 2 * hops_s, edges, step_s[:, None])
     transfer_s = edges_s.max(axis=1)
+    transfer_s += congestion_s(transfer_s, 2 * hops_s.max(axis=1))
     latency_s = CONSTANTS.latency_per_hop * path_s
     latency_s += CONSTANTS.agreement_rtts * 2 * hops_s.max(axis=1)
     return (step_s + latency_s + transfer_s).min() + software_s(n, payload, 1.0)
