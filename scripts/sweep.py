@@ -102,6 +102,8 @@ def measure_group(way: Way, cells: Sequence[Cell], out: Path, ends_at_s: float) 
                     built.add((cell.workload, cell.batch))
                 row = measured(lab, ask, cell)
             except SystemExit as error:
+                if isinstance(error.code, int):
+                    raise  # a signal, and not what processes said where they ended
                 print(f"left out: {cell}: {error}", file=sys.stderr, flush=True)
                 return list(cells[number + 1 :])
             append(out, row)
