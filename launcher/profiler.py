@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 from launcher.errors import ClusterError, ScriptError, ScriptFailedError
 from launcher.layer_facts import model_layers
 from launcher.side_by_side import side_by_side
+from launcher.small_file import read_object, replace_file
 from launcher.trainer import worker_environment
 from launcher.worker.job import Job
 from launcher.worker.measurement import Measurement, Refusal
@@ -56,24 +56,21 @@ class ProfileCache:
     def load(self, fingerprint: str) -> Measurement | None:
         """The measurement of that fingerprint, if it is there and readable."""
         try:
-            data = json.loads((self.folder / f"{fingerprint}.json").read_text())
+            data = read_object(self.folder / f"{fingerprint}.json")
             data["batch_rows"], data["step_s"] = tuple(data["batch_rows"]), tuple(data["step_s"])
             data["random_layers"] = tuple(data["random_layers"])
             data["assumed"] = tuple(data["assumed"])
             if data.get("layers") is not None:
                 data["layers"] = LayerProfile.of_json(data["layers"])
             return Measurement(**data)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return None
 
     def save(self, fingerprint: str, measurement: Measurement) -> None:
         """Remember a measurement; a full or read-only disk only costs the memory."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{fingerprint}.json"
-            temporary = path.with_suffix(f".{os.getpid()}.tmp")  # another launch may write, too
-            temporary.write_text(json.dumps(asdict(measurement)))
-            temporary.replace(path)
+            replace_file(path, json.dumps(asdict(measurement)))
         except OSError as error:
             logger.warning("The profile cannot be remembered in %s: %s", self.folder, error)
 
@@ -208,6 +205,7 @@ def workload_of(
         startup_s=max(measurement.startup_s for measurement in measurements) or None,
         max_workers=first.max_workers,
         n_batch_norms=first.n_batch_norms,
+        n_slices=first.n_slices,
         uses_fit=first.uses_fit,
         max_workers_reason=first.max_workers_reason,
         rounding=first.random_layers,

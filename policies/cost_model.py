@@ -216,14 +216,34 @@ def step_parts(
         return replace(parts, software_s=own_s, strategy=plan.strategy)
     with_exchange = _with_direct if plan.strategy == "direct" else _with_ring
     whole = with_exchange(parts, plan, links, workload.payload_bytes, cpus)
-    n_small = 2 * workload.n_batch_norms if plan.options.sync_batchnorm else 0
-    if not n_small:
-        return whole
-    return _with_small(whole, with_exchange(parts, plan, links, 0, cpus), n_small)
+    if plan.options.sync_batchnorm and workload.n_batch_norms:
+        small = with_exchange(parts, plan, links, 0, cpus)
+        whole = _with_small(whole, small, 2 * workload.n_batch_norms)
+    if workload.n_slices:
+        whole = _with_gathers(whole, parts, plan, links, cpus, workload.n_slices)
+    return whole
+
+
+def _with_gathers(
+    whole: StepParts, parts: StepParts, plan: Plan, links: Links, cpus: float, n_slices: int
+) -> StepParts:
+    """With what it takes that rows of tables travel by themselves, first values, then indices.
+
+    TensorFlow sums the numbers of rows before, and agrees on each gather. The bytes are counted
+    in the payload.
+    """
+    if plan.strategy == "direct":
+        shot = replace(plan, options=replace(plan.options, algorithm="one_shot"))
+        return _with_small(whole, _with_direct(parts, shot, links, 0, cpus), 2 * n_slices)
+    whole = _with_small(whole, _with_ring(parts, plan, links, 0, cpus), 2 * n_slices)
+    ranks = np.array([links.index[node] for node in plan.nodes])
+    longest_s = 2.0 * float(links.one_way_s[ranks, np.roll(ranks, -1)].max())
+    agreement_s = CONSTANTS.gather_rtts * longest_s
+    return replace(whole, latency_s=whole.latency_s + n_slices * agreement_s)
 
 
 def _with_small(whole: StepParts, small: StepParts, n_small: int) -> StepParts:
-    """With the sums of next to nothing that batch statistics take, forward and backward."""
+    """With so many sums of next to nothing, such as batch statistics take."""
     return replace(
         whole,
         latency_s=whole.latency_s + n_small * small.latency_s,

@@ -80,8 +80,9 @@ class Workload:
     `startup_s` is the time from asking for a process on a node until the script's first line
     there (Python, TensorFlow's import), where it was measured. `own_loop` says that the script
     brings its own `train_loop_per_worker`, which only TensorFlow's all-reduce can serve.
-    `n_batch_norms` layers normalise over the batch. Without `uses_fit` the script applies gradients
-    in a loop of its own, which decentralized training cannot serve. `layers` were measured only
+    `n_batch_norms` layers normalise over the batch; `n_slices` gradients are slices of tables,
+    which travel by themselves. Without `uses_fit` the script applies gradients in a loop of its
+    own, which decentralized training cannot serve. `layers` were measured only
     where the model may be trained in stages.
     """
 
@@ -100,6 +101,7 @@ class Workload:
     startup_s: float | None = None
     own_loop: bool = False
     n_batch_norms: int = 0
+    n_slices: int = 0
     uses_fit: bool = True
     layers: ModelLayers | None = None
 

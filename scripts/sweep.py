@@ -42,7 +42,8 @@ class Row(Cell):
     """A cell and its steps, in milliseconds."""
 
     n_params: int = 0
-    payload_bytes: int = 0  # of one worker's cells only
+    payload_bytes: int = 0
+    n_slices: int = 0
     steps: int = 0
     mean_ms: float = 0.0
     median_ms: float = 0.0
@@ -128,7 +129,7 @@ def measured(lab: Lab, ask: Ask, cell: Cell) -> Row:
     ms = {f"{name}_ms": round(1e3 * found[f"{name}_s"], 3) for name in ("mean", "median", "std")}
     return Row(
         **asdict(cell),
-        **{name: found[name] for name in ("n_params", "payload_bytes", "steps")},
+        **{name: found[name] for name in ("n_params", "payload_bytes", "n_slices", "steps")},
         **ms,
     )
 

@@ -152,6 +152,12 @@ def test_a_folder_that_cannot_be_written_only_costs_the_memory(
     assert cache.load("abc") is None
 
 
+def test_a_profile_that_cannot_be_put_in_place_leaves_nothing_behind(cache: ProfileCache) -> None:
+    (cache.folder / "abc.json").mkdir(parents=True)
+    cache.save("abc", a_measurement())
+    assert [path.name for path in cache.folder.iterdir()] == ["abc.json"]
+
+
 def test_remembered_profiles_need_no_cluster(cache: ProfileCache) -> None:
     cache.save("abc", a_measurement())
     workload, remembered = profile(a_job(), [a_holding()], ["abc"], cache)

@@ -68,6 +68,11 @@ class Echo:
         """Of all gradients' bytes, those that slices spare the network in a step."""
         return max((sum(each) for each in self._spared_bytes.values()), default=0.0)
 
+    @property
+    def n_slices(self) -> int:
+        """How many gradients of a step are slices."""
+        return max(map(len, self._spared_bytes.values()), default=0)
+
     def sum_arrays(self, arrays: Sequence[Any], purpose: str) -> list[Any]:  # noqa: ARG002
         """The arrays as they are."""
         return list(arrays)

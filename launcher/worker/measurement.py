@@ -17,7 +17,8 @@ class Measurement:
         max_workers: what the data can feed, with the reason.
         import_s: time TensorFlow took to import; setup_s: script start to first step's end.
         ready_s: from the call in the worker to the script's first line; took_s: to its return.
-        n_batch_norms: layers that normalise over the batch.
+        n_batch_norms: layers that normalise over the batch; n_slices: gradients that are slices of
+            tables.
         assumed: what a script's own loop does not tell, and is assumed ("epochs").
         uses_fit: whether the script calls `fit`, and has no training loop of its own.
         layers: what training in stages would take, where that was to be measured.
@@ -43,6 +44,7 @@ class Measurement:
     took_s: float = 0.0
     spawn_s: float = 0.0
     n_batch_norms: int = 0
+    n_slices: int = 0
     assumed: tuple[str, ...] = ()
     layers: LayerProfile | None = None
     uses_fit: bool = True

@@ -184,6 +184,7 @@ class Profiler:
             n_tensors=len(variables),
             random_layers=random_layers(call.model),
             n_batch_norms=n_batch_norms(call.model),
+            n_slices=self._echo.n_slices,
             max_workers=limit[0],
             max_workers_reason=limit[1],
             layers=layers,

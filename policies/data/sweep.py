@@ -41,8 +41,8 @@ MBIT: Final = 125_000.0
 class SweepCell:
     """What was measured: a row of the sweep, its times in seconds.
 
-    `cpus` are those of each rank, in the order of ranks; `payload_bytes` of gradients are known
-    of one worker's cells, else 0.
+    `cpus` are those of each rank, in the order of ranks; `payload_bytes` are what the gradients of
+    this batch send, `n_slices` of which are slices of tables.
     """
 
     workload: str
@@ -56,6 +56,7 @@ class SweepCell:
     run: int
     n_params: int
     payload_bytes: int
+    n_slices: int
     steps: int
     mean_s: float
     median_s: float
@@ -80,7 +81,8 @@ def _cell(row: Mapping[str, str]) -> SweepCell:
         rate_bytes_per_s=float(row["rate_mbit"]) * MBIT * PAYLOAD_SHARE,
         run=int(row["run"]),
         n_params=int(row["n_params"]),
-        payload_bytes=int(row.get("payload_bytes") or 0),
+        payload_bytes=int(row.get("payload_bytes") or BYTES_PER_PARAMETER * int(row["n_params"])),
+        n_slices=int(row.get("n_slices") or 0),
         steps=int(row["steps"]),
         mean_s=float(row["mean_ms"]) / 1e3,
         median_s=float(row["median_ms"]) / 1e3,
@@ -108,11 +110,7 @@ def experience_of(cells: Sequence[SweepCell]) -> tuple[Experience, ...]:
     known = [cell for cell in cells if cell.n > 1 and _is_known(cell, workloads)]
     # Those on one network in a row, whose links then are found once.
     known.sort(key=lambda cell: (cell.cpus, cell.rtt_s, cell.rate_bytes_per_s))
-    sent = payloads_of(cells)
-    return tuple(
-        experience(cell, sending(workloads[cell.workload], sent.get((cell.workload, cell.batch))))
-        for cell in known
-    )
+    return tuple(experience(cell, workloads[cell.workload]) for cell in known)
 
 
 def _is_known(cell: SweepCell, workloads: Mapping[str, Workload]) -> bool:
@@ -121,7 +119,8 @@ def _is_known(cell: SweepCell, workloads: Mapping[str, Workload]) -> bool:
 
 
 def experience(cell: SweepCell, workload: Workload) -> Experience:
-    """A cell as one measured segment."""
+    """A cell as one measured segment; an embedding's payload is that of its batch."""
+    workload = replace(workload, payload_bytes=cell.payload_bytes, n_slices=cell.n_slices)
     return Experience(
         run=RUN,
         nodes=nodes_of(cell.cpus),
@@ -175,17 +174,6 @@ def workloads_of(cells: Iterable[SweepCell]) -> dict[str, Workload]:
         if cell.n == 1:
             alone[cell.workload][cell.cpus[0]].append(cell)
     return {name: _workload(name, by_cpus) for name, by_cpus in alone.items()}
-
-
-def payloads_of(cells: Iterable[SweepCell]) -> dict[tuple[str, int], int]:
-    """Bytes of gradients by workload and batch; an embedding's depend on how many rows it reads."""
-    known = (cell for cell in cells if cell.payload_bytes > 0)
-    return {(cell.workload, cell.batch): cell.payload_bytes for cell in known}
-
-
-def sending(workload: Workload, payload_bytes: int | None) -> Workload:
-    """The workload with so many bytes of gradients; as it is where that is not known."""
-    return workload if payload_bytes is None else replace(workload, payload_bytes=payload_bytes)
 
 
 def _workload(name: str, by_cpus: Mapping[float, Sequence[SweepCell]]) -> Workload:

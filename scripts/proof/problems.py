@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any, Final, cast
 
 from policies.baselines import Case
-from policies.data.sweep import kind_of, payloads_of, sending, workloads_of
+from policies.data.sweep import kind_of, workloads_of
 from policies.question import ALLREDUCE, Arm, Question, RingLink
 from policies.schema import (
     Algorithm,
@@ -151,7 +151,8 @@ def problems_of(sweep: Sweep) -> tuple[Problem, ...]:
         for cell, truth in sweep.truth.items()
         if cell.arm.n_workers == 1
     }
-    loads, sent = workloads_of(sweep.rows), payloads_of(sweep.rows)
+    loads = workloads_of(sweep.rows)
+    sent = {(row.workload, row.batch): (row.payload_bytes, row.n_slices) for row in sweep.rows}
     groups: dict[tuple[Any, ...], dict[Cell, Truth]] = {}
     for cell, truth in sweep.truth.items():
         for hosts in _clusters(cell, sweep) if cell.arm.n_workers > 1 else ():
@@ -170,11 +171,11 @@ def _load(
     workload: str,
     batch: int,
     loads: Mapping[str, Workload],
-    payloads: Mapping[tuple[str, int], int],
+    sent: Mapping[tuple[str, int], tuple[int, int]],
 ) -> Workload | None:
     """A workload as it is profiled with this batch."""
-    load = loads.get(workload)
-    return load and sending(load, payloads.get((workload, batch)))
+    load, (payload_bytes, n_slices) = loads.get(workload), sent[workload, batch]
+    return load and replace(load, payload_bytes=payload_bytes, n_slices=n_slices)
 
 
 def _clusters(cell: Cell, sweep: Sweep) -> Iterator[tuple[float, ...]]:

@@ -25,17 +25,16 @@ BATCHES = 4  # of data, which are repeated
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A model that stays, with its data; the echo notes what its embeddings need not send."""
+    """A model that stays, with its data, and what its gradients send.
+
+    Of an embedding's table that is half of the rows that a batch looks up, with their indices, as
+    the profiler counts them.
+    """
 
     model: Any
     data: Any
-    echo: Any
-
-    @property
-    def payload_bytes(self) -> int:
-        """Of the gradients, as the profiler counts them."""
-        whole = sum(4 * math.prod(variable.shape) for variable in self.model.trainable_variables)
-        return int(whole - self.echo.spared_bytes)
+    payload_bytes: int
+    n_slices: int
 
 
 def serve(rank: int, hosts: Sequence[str], strategy: str, algorithm: str) -> None:
@@ -97,13 +96,13 @@ def _carried_out(order: dict[str, Any], models: dict, parallel: Any) -> dict[str
     if key not in models:
         models[key] = _built(*key, parallel)
     built = models[key]
-    parallel.state.on_slices = built.echo.note_slices
     if "shares" in order:
         parallel.shares = tuple(order["shares"])
     times = _step_times(built.model, built.data, order["batch"], order["steps"])
     return {
         "n_params": int(built.model.count_params()),
-        "payload_bytes": built.payload_bytes if parallel.exchange.world_size == 1 else 0,
+        "payload_bytes": built.payload_bytes,
+        "n_slices": built.n_slices,
         "steps": len(times),
         "mean_s": statistics.fmean(times),
         "median_s": statistics.median(times),
@@ -116,15 +115,20 @@ def _built(workload: str, batch: int, parallel: Any) -> Built:
     import keras
     from zoo import ZOO
 
-    from launcher.worker.echo import Echo
-
     keras.utils.set_random_seed(1)
     entry = ZOO[workload]
     model = entry.make()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
     parallel.prepare(model)
-    return Built(model, entry.data(batch * BATCHES), Echo())
+    tables = [layer for layer in model.layers if isinstance(layer, keras.layers.Embedding)]
+    whole = 4 * sum(math.prod(v.shape) for v in model.trainable_variables)
+    spared = [
+        4 * layer.input_dim * layer.output_dim
+        - batch * math.prod(entry.shape) * (4 * layer.output_dim + 4) // 2
+        for layer in tables
+    ]
+    return Built(model, entry.data(batch * BATCHES), whole - sum(spared), len(tables))
 
 
 def _step_times(model: Any, data: Any, batch: int, steps: int) -> list[float]:

@@ -164,6 +164,19 @@ def test_batch_norm_over_all_workers_costs_two_latencies_a_layer():
     assert step_time_s(local, deep) == step_time_s(plan, case)
 
 
+@pytest.mark.parametrize(("names", "round_trips"), [("ab", 4.0), ("abc", 5.7), ("abcd", 7.7)])
+def test_rows_of_a_table_travel_by_themselves(names, round_trips):
+    """As steps of an embedding took longer on lab hosts 10 ms apart."""
+    case = situation([node(x) for x in names], network(names, 0.010), load=workload())
+    table = replace(case, workload=replace(case.workload, n_slices=1))
+    plan = plan_on(names)
+    extra_s = step_time_s(plan, table) - step_time_s(plan, case)
+    assert extra_s == pytest.approx(round_trips * 0.010, rel=0.15)
+    direct = replace(plan, strategy="direct", options=replace(plan.options, algorithm="two_shot"))
+    extra_s = step_time_s(direct, table) - step_time_s(direct, case)
+    assert extra_s == pytest.approx(0.010, rel=0.15)
+
+
 def test_a_checkpoint_holds_tables_of_which_a_step_sends_a_few_rows():
     table = replace(workload(c0_s=0.010, c1_s=0.0005), n_params=1_000_000, payload_bytes=4_000)
     assert table.weights_bytes == 4_000_000

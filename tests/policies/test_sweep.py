@@ -51,17 +51,15 @@ def test_cells_of_one_worker_become_the_speed_of_their_workload():
 
 
 def test_gradients_that_are_rows_of_a_table_count_what_they_send_at_each_batch():
-    table = [dict(each, payload_bytes="") for each in csv.DictReader(io.StringIO(sweep_csv()))]
+    table = [dict(each) for each in csv.DictReader(io.StringIO(sweep_csv()))]
     for each in table:
-        if each["workload"] == "wide_mlp" and each["n"] == "1":
-            each["payload_bytes"] = 1000 * int(each["batch"])
+        is_wide = each["workload"] == "wide_mlp"
+        each["payload_bytes"] = 1000 * int(each["batch"]) if is_wide else ""
+        each["n_slices"] = int(is_wide)
     found = experience_of(read_cells(text_of(table)))
-    wide = [e for e in found if e.workload.fingerprint.endswith("wide_mlp")]
-    assert {(e.global_batch, e.workload.payload_bytes) for e in wide} == {
-        (128, 128_000),
-        (256, 256_000),
-    }
-    assert {e.workload.payload_bytes for e in found if e not in wide} == {4 * 14_000}
+    sent = {(e.workload.payload_bytes, e.workload.n_slices, e.global_batch) for e in found}
+    assert {each for each in sent if each[1]} == {(128_000, 1, 128), (256_000, 1, 256)}
+    assert {each[0] for each in sent if not each[1]} == {4 * 14_000}
 
 
 def test_a_speed_is_never_below_zero():
