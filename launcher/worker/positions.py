@@ -15,11 +15,12 @@ def position_of(position: Mapping[str, Any], rank: int, site: str | None = None)
         position: of the first worker, see `Session`.
         rank: of this worker.
         site: whose data it trains on, where each site has its own; there it goes on where its
-            site's workers were.
+            site's workers were, or at the beginning of the first one's epoch if that isn't known.
     """
-    place = (position.get("place_by_site") or {}).get(site)
-    if place is not None and rank > 0:
-        return {**position, "epoch": place[0], "step": place[1]}
+    place_by_site = position.get("place_by_site")
+    if place_by_site is not None and rank > 0:
+        epoch, step = place_by_site.get(site, (position["epoch"], 0))
+        return {**position, "epoch": epoch, "step": step}
     steps, epoch_steps = position.get("steps_by_rank"), position.get("epoch_steps")
     if not steps or not epoch_steps or not 0 < rank < len(steps) or not steps[rank]:
         return dict(position)

@@ -39,7 +39,7 @@ class Kind(IntEnum):
     COPY = 9  # nothing; asks for the receiver's weights, to be kept and not merged
     REFUSAL = 10  # nothing; the sender has no weights that are worth having
     ENDED = 11  # nothing; how many `fit`s the sender has ended, as its step
-    PLACE = 12  # nothing; the sender's step in its epoch, and the epoch as what it has heard
+    PLACE = 12  # nothing; the sender's step in its epoch, the epoch in place of what it has heard
 
 
 @dataclass(frozen=True, slots=True)

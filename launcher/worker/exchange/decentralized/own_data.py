@@ -49,6 +49,7 @@ class OwnDataTraining(Training):
     def go_to(self, epoch: int, step: int) -> None:
         """An epoch begins; in its middle where a run goes on."""
         self.place = Place(epoch, step)
+        self._tell_place()
 
     def places(self) -> dict[int, Place]:
         """Where each worker is, as far as known."""
@@ -61,11 +62,16 @@ class OwnDataTraining(Training):
         """See `Training`."""
         total = super().exchange(replica, gradient, n_examples, loss, busy_s)
         self.place = Place(self.place.epoch, self.place.step + 1)
-        network = self._network
-        if self.rank != FIRST and network is not None and self.place.step % TELL_EVERY == 0:
+        if self.place.step % TELL_EVERY == 0:
+            self._tell_place()
+        return total
+
+    def _tell_place(self) -> None:
+        with self._changed:
+            network = self._network
+        if self.rank != FIRST and network is not None:
             told = Standing(self.place.step, self.place.epoch)
             network.send(Outgoing(FIRST, Message(Kind.PLACE, told)))
-        return total
 
     def open(self, sizes: Sequence[int], replica: Replica, model: Hashable = None) -> None:
         """See `Training`."""

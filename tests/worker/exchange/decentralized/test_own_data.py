@@ -1,6 +1,7 @@
 """Workers whose sites have data of their own end when theirs are through, and no sooner."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -36,6 +37,14 @@ def settling(rank):
     thread = threading.Thread(target=rank.settle, daemon=True)
     thread.start()
     return thread
+
+
+def wait_until(is_so):
+    """What is sent over a link comes in its own time."""
+    until_s = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
 
 
 def test_the_first_one_waits_for_all_and_keeps_weights_of_those_that_trained_on(pair):
@@ -99,7 +108,7 @@ def test_the_first_one_knows_where_the_others_are_in_their_data(pair):
     second.training.go_to(3, 5)
     second.steps(6)
     first.training.go_to(4, 0)
-    while 1 not in first.training.places():  # it comes over a link
-        first.steps(1)
-    assert first.training.places()[1] == Place(3, 10)
-    assert first.training.places()[0].epoch == 4
+    wait_until(lambda: first.training.places()[1] == Place(3, 10))
+    second.training.go_to(4, 0)
+    wait_until(lambda: first.training.places()[1] == Place(4, 0))
+    assert first.training.places()[0] == Place(4, 0)
