@@ -17,7 +17,6 @@ logger = logging.getLogger(__name__)
 
 AGAIN_S = 2.0  # between tries to hear a job again
 PATIENCE_S = 180.0  # how long a head may be out of reach
-N_LAST_WORDS = 5
 SILENT = f"the cluster's head does not answer: trying again for {PATIENCE_S / 60:g} min"
 ANSWERS = "the cluster's head answers again"
 # Ray's own first line in a job's log, which shows the command.

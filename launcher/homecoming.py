@@ -17,6 +17,7 @@ from policies.wording import size
 
 # What a run that is done leaves; one that can go on leaves all.
 RESULTS: Final = ("model", ARTIFACTS, "record")
+STOPPED: Final = frozenset({"budget", "deadline", "interrupted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ def brought_home(
     models = found.of("model")
     what = home.folder / models[0] if models else home.folder
     view.say(f"brought home: {what} ({size(found.n_bytes)} in all)")
+    if record.get("status") in STOPPED and record.get("checkpoints"):
+        view.say(f"launch resume {run} goes on here; there, with {place.option}")
     return True
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from launcher.progress import Status
 from launcher.record import RunRecord, dump_record
+from launcher.small_file import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -204,10 +205,7 @@ def answer_path(journal: Path, index: int) -> Path:
 
 def write_answer(journal: Path, index: int, text: str) -> None:
     """Answer a question of a journal."""
-    path = answer_path(journal, index)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    replace_file(answer_path(journal, index), text)
 
 
 class JournalReader:

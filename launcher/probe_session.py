@@ -26,6 +26,7 @@ _MIN_BYTES: Final = 64 << 10
 _MAX_BYTES: Final = 256 << 20
 _ENOUGH_BYTES: Final = 4 << 20  # what most routes need, see `transfer.receive`
 _LOOPBACK = Effort(max_bytes=48 << 20, max_s=0.25, repeats=3)
+_LAST_LOOKS, _LAST_LOOK_S = 10, 0.1  # so often and for so long, for what agents say at the end
 _MIN_PINGS, _MAX_PINGS = 100, 300  # per path; per agent, unless it has more than three
 
 
@@ -272,9 +273,11 @@ class ProbeSession:
         """What each agent's transfers sent; a last word that nobody waits long for."""
         nodes = self.endpoints_by_path[DEFAULT_PATH].keys() - self.findings.silent - self._suspects
         node_by_ticket = {self.agents.ask(node, "traffic"): node for node in nodes}
-        until_s = time.monotonic() + 1.0
-        while node_by_ticket and (left_s := until_s - time.monotonic()) > 0:
-            for ticket in self.agents.answered(list(node_by_ticket), left_s):
+        n_in_vain = 0  # by looks, not by the clock: this process may have been held up itself
+        while node_by_ticket and n_in_vain < _LAST_LOOKS:
+            answered = self.agents.answered(list(node_by_ticket), _LAST_LOOK_S)
+            n_in_vain += not answered
+            for ticket in answered:
                 node = node_by_ticket.pop(ticket)
                 try:
                     self.findings.traffic[node] = self.agents.answer(ticket)

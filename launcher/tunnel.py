@@ -1,6 +1,7 @@
 """The way to the dashboard of a cluster from a file: `ray dashboard` forwards a port over ssh."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ DASHBOARD_PORT: Final = 8265
 OPEN_S: Final = 60.0  # Ray's import, the provider's answer and ssh
 REFUSED_S: Final = 30.0  # Ray's dashboard starts some seconds after its head
 LOOK_EVERY_S: Final = 0.2
+# Such as `2026-12-01 01:45:22,424 INFO commands.py:422 -- Checking Local environment settings`.
+_NOTES = re.compile(r"^\d{4}-\d\d-\d\d \S+\s+(?:INFO|WARN\w*) .*$", re.MULTILINE)
 # Runs what follows until its own input ends, as when whoever started it dies; nothing is left then.
 _WHILE_WATCHED = (
     'exec 3<&0; (cat <&3 >/dev/null; kill -TERM 0) & "$@" </dev/null 3<&-; kill -TERM 0'
@@ -121,6 +124,8 @@ class Tunnel:
         except OSError:
             return "silent"
         with connection:
+            if connection.getsockname() == connection.getpeername():
+                return "silent"  # Linux may connect a port at which nobody listens with itself
             try:
                 connection.settimeout(5.0)
                 connection.sendall(b"GET /api/version HTTP/1.0\r\n\r\n")
@@ -131,8 +136,10 @@ class Tunnel:
                 return "refused"
 
     def _last_words(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        said = [line.strip() for line in lines if line.strip()]
+        """What the command has said last; not what Ray notes on its way."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        lines = [line.strip() for line in _NOTES.split(text)[-1].splitlines()]
+        said = [line for line in lines if line]
         return said[-1].rstrip(".") if said else "no answer"
 
 

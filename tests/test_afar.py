@@ -241,6 +241,19 @@ def test_ctrl_c_stops_the_run_and_again_leaves_it(
     assert site.finished == ([] if is_left else [True])
 
 
+def test_a_run_that_stopped_can_go_on_here_and_there(
+    session: Session, request_: Request, head: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((head / "runs" / "far" / "run.json").read_text())
+    stopped = record | {"status": "budget", "checkpoints": [{"path": "checkpoints/1.npz"}]}
+    site = FakeSite(FakeJobs([[begun("far", str(head)), result(5, "", **stopped)]]))
+    assert launch_afar(session, site, sent(request_)) == 5
+    told_last = capsys.readouterr().err.splitlines()[-1]
+    assert told_last == (
+        "launch: launch resume far goes on here; there, with --address http://far:8265"
+    )
+
+
 def test_a_head_that_is_lost_leaves_the_run_to_itself(
     session: Session, request_: Request, head: Path
 ) -> None:

@@ -12,6 +12,7 @@ from launcher.journal import (
     JournalAnswers,
     JournalReader,
     KeptStatus,
+    answer_path,
     read_bytes,
     write_answer,
 )
@@ -149,6 +150,13 @@ def test_each_question_has_its_own_answer(path: Path) -> None:
     write_answer(path, 1, "no\n")
     write_answer(path, 0, "yes\n")
     assert [answers.readline(), answers.readline()] == ["yes\n", "no\n"]
+
+
+def test_an_answer_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    answer_path(tmp_path / "journal.jsonl", 0).mkdir()
+    with pytest.raises(OSError, match="irectory"):
+        write_answer(tmp_path / "journal.jsonl", 0, "yes\n")
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_journal_names_its_run_with_the_record(path: Path) -> None:

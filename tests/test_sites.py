@@ -212,6 +212,14 @@ def test_a_tunnel_that_does_not_stand_tells_the_last_words_and_leaves_nothing(
     assert tunnel._process is None
 
 
+def test_what_ray_notes_on_its_way_is_no_reason(tmp_path: Path) -> None:
+    note = "2026-12-01 01:45:22,424\tINFO commands.py:422 -- Checking Local settings"
+    words = ("sh", "-c", f"echo '{note}'; exit 1", "sh")
+    tunnel = Tunnel(file_of(tmp_path), (), tmp_path / "log", words)
+    with pytest.raises(ClusterError, match=r"over ssh: no answer\. Is the"):
+        tunnel.open()
+
+
 CLOSER = """
 import socket, sys
 at = sys.argv.index("--port") + 1

@@ -12,6 +12,7 @@ from launcher.worker.fits import watch
 from launcher.worker.job import ORDER_CHECKPOINT
 from launcher.worker.session import Session
 from tests.fakes import FakeKeeper, script_folder
+from tests.worker.patience import PATIENCE_S
 
 KEEP_AFTER, CRASH_AFTER = 8, 11  # of 15 steps in 3 epochs
 
@@ -57,7 +58,7 @@ def _run(keras, engine, keeper, resume, crashes=False):
     keras.utils.set_random_seed(2)
     channel = Channel(keeper, lambda answer: answer)
     with script_folder() as folder:
-        checkpoints = Checkpoints(channel, folder, files.listing(folder), None)
+        checkpoints = Checkpoints(channel, folder, files.listing(folder), PATIENCE_S)
         session = Session(engine.parallel, channel, checkpoints, rank=engine.rank, resume=resume)
         relay.session = session
         try:

@@ -15,6 +15,8 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.worker.patience import PATIENCE_S, be_patient
+
 
 def main() -> None:
     framework, n, rank, ports, out, names, exchange, shares = sys.argv[1:9]
@@ -32,6 +34,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     shares = [float(share) for share in shares.split(",")] if shares else None
+    be_patient()
     parallel = _engine(n, exchange, rank, addresses, shares)
     keras = __import__(framework)
     if parallel is not None:
@@ -98,9 +101,9 @@ def _exchange(n, exchange, rank, addresses):
 
     exchange, _, overlap = exchange.partition("+")
     algorithms = importlib.import_module(f"launcher.worker.exchange.algorithms.{exchange}")
-    mesh = open_mesh(
-        rank, [[address] for address in addresses], b"secret of the tests' runs".ljust(32)
-    )
+    secret = b"secret of the tests' runs".ljust(32)
+    paths = [[address] for address in addresses]
+    mesh = open_mesh(rank, paths, secret, timeout_s=PATIENCE_S)
     bucket_bytes = 1 if overlap else None
     return DirectExchange(mesh, getattr(algorithms, exchange), bucket_bytes=bucket_bytes)
 

@@ -84,6 +84,7 @@ def test_one_is_in_flight_and_the_newest_of_those_that_wait_follows(desk: Desk) 
 def test_waiting_ends_when_all_is_kept(desk: Desk) -> None:
     desk.is_open.clear()
     desk.write(0, wait=False)
+    assert soon(lambda: desk.kept_epochs == [0])  # it is in flight
     threading.Timer(0.1, desk.is_open.set).start()
     desk.write(1, wait=True)
     assert desk.kept_epochs == [0, 1]

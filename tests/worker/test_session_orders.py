@@ -16,7 +16,7 @@ from launcher.worker.job import ORDER_CHECKPOINT, ORDER_NONE, ORDER_STOP
 from launcher.worker.kept_state import KeptState
 from launcher.worker.script import Stopped
 from launcher.worker.session import Session
-from tests.fakes import FakeKeeper
+from tests.fakes import FakeKeeper, soon
 
 
 class FakeParallel(KeptState):
@@ -61,7 +61,7 @@ class Model(SimpleNamespace):
 class Desk:
     """A session with fakes around it, and a model that Keras would train."""
 
-    def __init__(self, folder: Path, every_s: float | None = None) -> None:
+    def __init__(self, folder: Path, every_s: float = 3600.0) -> None:
         self.keeper, self.parallel = FakeKeeper(), FakeParallel()
         channel = Channel(self.keeper, lambda answer: answer)
         checkpoints = Checkpoints(channel, folder, files.listing(folder), every_s)
@@ -128,6 +128,8 @@ def test_an_order_while_a_checkpoint_is_taken_is_not_lost(tmp_path: Path) -> Non
             desk.parallel.request(ORDER_CHECKPOINT)
         if step == 2:  # the checkpoint is agreed and about to be taken
             desk.session.order(ORDER_STOP)
+        if step == 3:  # or the second one, which is newer, would take its place
+            assert soon(lambda: len(desk.keeper.checkpoints) == 1)
 
     with pytest.raises(Stopped):
         desk.fit(10, before_step)

@@ -259,5 +259,8 @@ def _give_up(entry: Entry) -> bool:
 
 def _replace(path: Path, value: Any) -> None:
     temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    temporary.write_text(json.dumps(value), encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(value), encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)  # of a disk that is full

@@ -108,17 +108,21 @@ def test_the_loss_of_a_peer_during_the_backward_pass_is_named():
 
 def test_every_rank_learns_what_went_over_each_network():
     def on_rank(mesh):
-        exchange = DirectExchange(mesh, one_shot)
-        exchange.sum_arrays([np.ones(1 << 20)], "much")
-        return exchange.path_uses()
+        exchange, uses = DirectExchange(mesh, one_shot), []
+        for _ in range(20):
+            exchange.sum_arrays([np.ones(1 << 20)], "much")
+            uses.append(exchange.path_uses())
+            if {use.path for use in uses[-1]} == {0, 1}:
+                break  # of two paths, one may have got no processor while the other did it all
+        return uses
 
     with open_meshes(2, 2) as meshes, ThreadPoolExecutor(2) as pool:
         first, second = pool.map(on_rank, meshes)
     assert first == second
-    assert all((use.src, use.dst) in {(0, 1), (1, 0)} and use.n_down == 0 for use in first)
-    assert {use.path for use in first} == {0, 1}
-    sent = sum(use.sent_bytes for use in first if use.src == 0)
-    assert 8 << 20 <= sent < 9 << 20
+    assert all(use.n_down == 0 and {use.src, use.dst} == {0, 1} for use in first[-1])
+    assert {use.path for use in first[-1]} == {0, 1}
+    sent = sum(use.sent_bytes for use in first[-1] if use.src == 0)
+    assert len(first) * (8 << 20) <= sent < len(first) * (9 << 20)
 
 
 def test_one_network_is_not_worth_a_word():

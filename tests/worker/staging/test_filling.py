@@ -327,3 +327,10 @@ def test_a_stop_ends_the_wait_for_another_launch(server: WebServer, tmp_path: Pa
         stager.stop()
         report = stager.report(100.0)
     assert str(report.error) == "Bringing the data was stopped."
+
+
+def test_a_note_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "entry" / "about.json").mkdir(parents=True)
+    with pytest.raises(OSError, match="irectory"):
+        cache_module.Entry(tmp_path / "entry").make({})
+    assert not list((tmp_path / "entry").glob(".about*"))

@@ -9,7 +9,6 @@ import secrets
 import signal
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +27,7 @@ from launcher.worker.exchange.transport.handshake import (
 )
 from launcher.worker.exchange.transport.mesh import open_mesh
 from launcher.worker.exchange.transport.pulse import Listener, Target, ThreadTeller
+from tests.fakes import soon
 from tests.worker.exchange.transport.meshes import (
     addresses_of,
     listening,
@@ -46,12 +46,18 @@ def lost(answer: str) -> tuple[float, int, str]:
     return waited_s, rank, reason
 
 
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
+def companions_of(pid: int) -> set[int]:
+    children: list[str] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # a thread that has ended
-            found += map(int, (task / "children").read_text().split())
-    return found
+            children += (task / "children").read_text().split()
+    return {int(child) for child in children if is_companion(child)}
+
+
+def is_companion(pid: str) -> bool:
+    with contextlib.suppress(OSError):  # it has ended
+        return b"companion.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def test_a_killed_peer_is_noticed_at_once_by_all() -> None:
@@ -120,25 +126,23 @@ def test_no_time_without_pythons_lock_counts_against_a_peer(
 
 def test_an_orderly_end_is_no_loss_and_leaves_no_process() -> None:
     with start_workers(2) as (workers, _):
-        companions = [pid for w in workers for pid in children_of(w.process.pid)]
-        assert len(companions) == 2
+        found = [companions_of(w.process.pid) for w in workers]
+        assert [len(each) for each in found] == [1, 1]
         for worker in workers:
             worker.tell("close")
         assert [worker.answer() for worker in workers] == ["closed", "closed"]
         for worker in workers:
             assert worker.process.wait(STALL_S) == 0
-        assert not any(Path(f"/proc/{pid}").exists() for pid in companions)
+        assert not any(is_companion(str(pid)) for each in found for pid in each)
 
 
 def test_a_companion_that_was_ended_is_started_again() -> None:
     with open_meshes(2) as (a, b):
-        first = set(children_of(os.getpid()))
+        first = companions_of(os.getpid())
+        assert len(first) == 2
         for pid in first:
             os.kill(pid, signal.SIGKILL)
-        deadline_s = time.monotonic() + STALL_S
-        while len(set(children_of(os.getpid())) - first) < 2:
-            assert time.monotonic() < deadline_s
-            threading.Event().wait(0.05)
+        assert soon(lambda: len(companions_of(os.getpid()) - first) == 2)
         arrival = b.receive(0, 1, bytearray(10))
         a.send(1, 1, bytes(10))
         arrival.wait()
