@@ -15,6 +15,7 @@ from launcher import quantities as q
 from launcher.budget import Upkeep
 from launcher.data_words import parse_data, site_uris
 from launcher.errors import UsageError
+from launcher.worker.environment import environment
 from policies.schema import Asynchrony, Limits, Objective, Parallelism, Strategy
 
 T = TypeVar("T")
@@ -105,7 +106,7 @@ class Environment:
         Raises:
             UsageError: the current folder is gone, or there is no home folder.
         """
-        env = os.environ if environ is None else environ
+        env = environment() if environ is None else environ
         return cls(
             home=_home(env),
             cwd=cwd or _cwd(),

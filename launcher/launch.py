@@ -219,6 +219,13 @@ def _link_ray_logs(log_dir: Path) -> None:
 
 
 def _import_ahead() -> None:
-    """Import what is slow to import (scikit-learn, Ray Train) while Ray starts."""
+    """Import what is slow to import (scikit-learn, Ray Train) while Ray starts.
+
+    An import that fails here is tried again where its names are used, and told of there: some walk
+    through the environment's variables, which another thread may change meanwhile.
+    """
     for name in ("policies.recommend", "ray.train.v2.tensorflow.tensorflow_trainer"):
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - whatever a package may raise
+            logger.info("%s cannot be imported ahead: %s", name, error)

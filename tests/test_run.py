@@ -8,7 +8,7 @@ from ray.exceptions import ActorDiedError
 from launcher.book import now
 from launcher.config import Environment
 from launcher.errors import ClusterError, RecordError, UsageError
-from launcher.launch import Launch
+from launcher.launch import Launch, _import_ahead
 from launcher.ownership import Driver, Watch, this_driver
 from launcher.process import Process
 from launcher.record import RunRecord
@@ -126,6 +126,20 @@ def test_a_stopped_or_lost_run_goes_on_with_its_history(
 
 
 # ---- starting
+
+
+def test_an_import_that_fails_ahead_is_left_to_those_who_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def fail(name: str) -> None:
+        asked.append(name)
+        raise RuntimeError("dictionary changed size during iteration")
+
+    monkeypatch.setattr("launcher.launch.importlib.import_module", fail)
+    _import_ahead()
+    assert len(asked) == 2
 
 
 def test_a_cluster_that_is_not_there_leaves_the_name_free(
