@@ -73,7 +73,7 @@ def main() -> int:
     if not problems:
         print("Nothing to choose from: no case has one worker and all others measured.")
         return 2
-    plays = _all_plays(problems, sweep, quick=options.quick)
+    plays = _all_plays(problems, sweep, quick=options.quick, shown=not options.unshown)
     tables = {
         title: {name: score(name, each) for name, each in by_name.items()}
         for title, by_name in plays.items()
@@ -127,6 +127,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one choice in eight, fewer sizes")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--sweep", type=Path, default=SWEEP, help="the measured cells, a CSV file")
+    parser.add_argument(
+        "--unshown", action="store_true", help="ours learns from no cell, only from its own runs"
+    )
     parser.add_argument("--synthetic", action="store_true", help="made-up cells instead")
     parser.add_argument("--figures", type=Path, help="draw pictures into this folder")
     parser.add_argument("--markdown", type=Path, help="write the tables to this file")
@@ -143,14 +146,16 @@ def _about(sweep: Sweep, problems: Sequence[Problem]) -> str:
     )
 
 
-def _all_plays(problems: Sequence[Problem], sweep: Sweep, *, quick: bool) -> dict[str, Plays]:
+def _all_plays(
+    problems: Sequence[Problem], sweep: Sweep, *, quick: bool, shown: bool
+) -> dict[str, Plays]:
     """All contenders on all folds, by what is held out; in as many processes as there are CPUs."""
     folds = {
         WORKLOADS: without_workloads(problems, sweep),
         NETWORKS_OUT: without_networks(problems, sweep),
     }
     jobs = [
-        (title, _thinned(fold) if quick else fold, World(sweep.noise, SEED))
+        (title, _thinned(fold) if quick else fold, World(sweep.noise, SEED), shown)
         for title, found in folds.items()
         for fold in found
     ]
@@ -163,10 +168,10 @@ def _all_plays(problems: Sequence[Problem], sweep: Sweep, *, quick: bool) -> dic
     return every
 
 
-def _play(job: tuple[str, Fold, World]) -> dict[str, Plays]:
+def _play(job: tuple[str, Fold, World, bool]) -> dict[str, Plays]:
     """A fold; those that leave workloads out also with arms of the all-reduce alone."""
-    title, fold, world = job
-    prior = fold.prior
+    title, fold, world, shown = job
+    prior = fold.prior if shown else None
     found = {title: played(fold, prior, world)}
     if title == WORKLOADS:
         found[RINGS] = played(fold.with_arms(ALL_REDUCE_ONLY), prior, world)
